@@ -187,7 +187,7 @@ fn a_users_sandbox_works_like_any_other() {
     assert_eq!(person.run("other", "cat /root/file 2>/dev/null; cat /workspace/file"), "mine\n");
     // What it cannot have is said, and refused to whoever asks for it.
     let said = person.provider();
-    assert!(said.contains("no limits of memory"), "{said}");
+    assert!(said.contains("no limits for memory"), "{said}");
     assert!(said.contains("no network: "), "{said}");
     for settings in [json!({"memory": "1g"}), json!({"egress": "public"})] {
         let body = json!({"provider": "namespace", "sandbox": settings});

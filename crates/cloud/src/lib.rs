@@ -600,7 +600,7 @@ impl Provider for Cloud {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         self.0.vendor.accepts(spec).map_err(refused)
     }
 

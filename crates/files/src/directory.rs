@@ -1,4 +1,4 @@
-//! Files below a directory that cannot be left.
+//! Files below a root directory, without any way out of it.
 //!
 //! The kernel resolves every path, with `openat2` and relative to the root's descriptor, so that neither a
 //! link nor a race leads out. A file is first opened with `O_PATH` and checked, and only then opened for
@@ -35,7 +35,7 @@ const MAX_ATTEMPTS: u32 = 128;
 /// The kernel's limit for the names of a file's attributes, and for one value.
 const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
-/// Where symbolic links may lead.
+/// The allowed targets of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Not outside the root; a link that leads outside is refused.
@@ -48,23 +48,24 @@ pub enum Reach {
 #[derive(Debug, Clone)]
 pub struct Directory {
     root: Arc<OwnedFd>,
-    /// Where files are written before they are renamed to their place; by default beside it.
+    /// Files are written here and then renamed to their final path. By default they are written next to it.
     pub(super) staging: Option<Arc<OwnedFd>>,
     reach: Reach,
     durability: Durability,
 }
 
-/// What of a change is on stable storage when the call returns.
+/// Whether a change is on stable storage when the call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Durability {
     Synced,
-    /// What the kernel has written by then, like a program that does not call `fsync`.
+    /// Only in the page cache, as for a program that does not call `fsync`.
     Cached,
 }
 
 impl Directory {
-    /// Opens the root. Files are written in `staging`, which should be on the same file system, or beside
-    /// their place.
+    /// Opens the root. Files are written to `staging`, which should be on the same file system, or else
+    /// next
+    /// to their final path.
     pub fn open(root: &Path, staging: Option<&Path>, reach: Reach) -> Result<Self, FileError> {
         let open = |path: &Path| {
             open_directory(path)
@@ -97,39 +98,40 @@ impl Directory {
     /// Returns the metadata of a path; a link is not followed.
     pub fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
         let Some((parent, name)) = self.parent(path)? else {
-            let root = fstat(&*self.root).map_err(failed("look at", path))?;
+            let root = fstat(&*self.root).map_err(failed("stat", path))?;
             return Ok(stat_of(&root, path.as_str(), None));
         };
-        stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))
+        stat_at(&parent, name, path.as_str()).map_err(failed("stat", path))
     }
 
     /// Returns the metadata of a path; a link is followed, within the root.
     pub fn stat_followed(&self, path: &Relative) -> Result<Stat, FileError> {
-        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
-        let found = fstat(&held).map_err(failed("look at", path))?;
+        let file = self.resolve(path, OFlags::PATH).map_err(failed("stat", path))?;
+        let found = fstat(&file).map_err(failed("stat", path))?;
         Ok(stat_of(&found, path.as_str(), None))
     }
 
     /// Returns the size as the file system reports it, also for a directory.
     pub fn size_on_disk(&self, path: &Relative) -> Result<u64, FileError> {
-        let held = self.resolve(path, OFlags::PATH).map_err(failed("look at", path))?;
-        let found = fstat(&held).map_err(failed("look at", path))?;
+        let file = self.resolve(path, OFlags::PATH).map_err(failed("stat", path))?;
+        let found = fstat(&file).map_err(failed("stat", path))?;
         Ok(u64::try_from(found.st_size).unwrap_or(0))
     }
 
     /// Returns the user and group of the root.
     pub fn root_owner(&self) -> Result<(u32, u32), FileError> {
-        let found = fstat(&*self.root).map_err(failed("look at", &Relative::root()))?;
+        let found = fstat(&*self.root).map_err(failed("stat", &Relative::root()))?;
         Ok((found.st_uid, found.st_gid))
     }
 
     /// Opens a file for reading, and returns its metadata.
     pub fn read(&self, path: &Relative) -> Result<(File, Stat), FileError> {
-        let held = self.resolve(path, OFlags::PATH).map_err(failed("open", path))?;
-        open_regular(&held, path.as_str())
+        let file = self.resolve(path, OFlags::PATH).map_err(failed("open", path))?;
+        open_regular(&file, path.as_str())
     }
 
-    /// The extended attributes of a file whose names begin with this, by the rest of their names.
+    /// Returns the extended attributes of a file whose names start with `prefix`, by the rest of their
+    /// names.
     pub fn attributes(
         &self,
         path: &Relative,
@@ -141,10 +143,10 @@ impl Directory {
             // Most files have none, and some file systems do not support them.
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(attributes),
             Ok(_) => {}
-            Err(errno) => return Err(failed("look at", path)(errno)),
+            Err(errno) => return Err(failed("stat", path)(errno)),
         }
         let mut names = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
-        flistxattr(&file, spare_capacity(&mut names)).map_err(failed("look at", path))?;
+        flistxattr(&file, spare_capacity(&mut names)).map_err(failed("stat", path))?;
         for name in names.split(|byte| *byte == 0) {
             let Some(rest) = std::str::from_utf8(name).ok().and_then(|it| it.strip_prefix(prefix))
             else {
@@ -206,13 +208,13 @@ impl Directory {
         let (Some((from_parent, from_name)), Some((to_parent, to_name))) =
             (self.parent(from)?, self.parent(to)?)
         else {
-            let what = "the root of a route is not moved";
+            let what = "the root of a route cannot be moved";
             return Err(FileError::NotSupported { path: "".into(), what });
         };
         let source =
-            stat_at(&from_parent, from_name, from.as_str()).map_err(failed("look at", from))?;
+            stat_at(&from_parent, from_name, from.as_str()).map_err(failed("stat", from))?;
         if to.below(from).is_some_and(|rest| !rest.is_root()) {
-            let why = "it is below what is to be moved";
+            let why = "it is below the source";
             return Err(FileError::BadPath { path: to.to_string(), why });
         }
         if from == to {
@@ -232,9 +234,9 @@ impl Directory {
             }
         };
         match renamed {
-            // Within one route that is a mount inside it, not a way out.
+            // Within one route this is a mount inside of it, not a way out.
             Err(Errno::XDEV) => {
-                let what = "it is on another file system than where it should go";
+                let what = "source and target are on different file systems";
                 return Err(FileError::NotSupported { path: from.to_string(), what });
             }
             Err(errno) => return Err(failed("move", to)(errno)),
@@ -246,18 +248,18 @@ impl Directory {
     /// Removes a file, a link or an empty directory.
     pub fn remove(&self, path: &Relative) -> Result<(), FileError> {
         let (parent, name) = self.not_root(path)?;
-        let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
+        let found = stat_at(&parent, name, path.as_str()).map_err(failed("stat", path))?;
         let flags =
             if found.kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&parent, name, flags).map_err(failed("remove", path))?;
         self.sync(&parent).map_err(failed_io("remove", path))
     }
 
-    /// Removes something and all below it; links are removed, not followed. With a staging
-    /// directory it is gone at once, and its parts after that.
+    /// Removes a file, or a directory with everything below it. Links are removed, not followed. With a
+    /// staging directory the name disappears atomically and the content is removed afterwards.
     pub fn remove_tree(&self, path: &Relative) -> Result<(), FileError> {
         let (parent, name) = self.not_root(path)?;
-        let found = stat_at(&parent, name, path.as_str()).map_err(failed("look at", path))?;
+        let found = stat_at(&parent, name, path.as_str()).map_err(failed("stat", path))?;
         if found.kind != FileKind::Directory {
             return self.remove(path);
         }
@@ -268,7 +270,7 @@ impl Directory {
                     self.sync(&parent).map_err(failed_io("remove", path))?;
                     return remove_tree_at(staging, &part).map_err(failed_io("remove", path));
                 }
-                // A mount in between: its parts are removed where they are.
+                // There is a mount in between: the content is removed in place.
                 Err(Errno::XDEV) => {}
                 Err(errno) => return Err(failed("remove", path)(errno)),
             }
@@ -277,13 +279,13 @@ impl Directory {
         self.sync(&parent).map_err(failed_io("remove", path))
     }
 
-    /// Opens a directory to read what is in it.
+    /// Opens a directory to read its entries.
     pub(super) fn open_below(&self, path: &Relative) -> Result<OwnedFd, FileError> {
         self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
             .map_err(failed("open", path))
     }
 
-    /// The directory that holds what is at a path, and its name there; `None` for the root.
+    /// Returns the parent directory and the name of a path, or `None` for the root.
     pub(super) fn parent<'a>(
         &self,
         path: &'a Relative,
@@ -295,12 +297,12 @@ impl Directory {
 
     fn not_root<'a>(&self, path: &'a Relative) -> Result<(OwnedFd, &'a str), FileError> {
         self.parent(path)?.ok_or_else(|| {
-            let what = "the root of a route is not removed";
+            let what = "the root of a route cannot be removed";
             FileError::NotSupported { path: String::new(), what }
         })
     }
 
-    /// Opens a directory, for use with `*at` calls and to be synced.
+    /// Opens a directory for `*at` calls and for syncing.
     pub(super) fn resolve_directory(&self, path: &str) -> Result<OwnedFd, Errno> {
         self.resolve_text(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
     }
@@ -332,8 +334,8 @@ impl Directory {
 }
 
 /// Opens the regular file of an `O_PATH` descriptor for reading.
-pub fn open_regular(held: &OwnedFd, path: &str) -> Result<(File, Stat), FileError> {
-    let found = fstat(held).map_err(|errno| FileError::from_io("look at", path, errno.into()))?;
+pub fn open_regular(file: &OwnedFd, path: &str) -> Result<(File, Stat), FileError> {
+    let found = fstat(file).map_err(|errno| FileError::from_io("stat", path, errno.into()))?;
     let kind = match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => None,
         FileType::Directory => return Err(FileError::IsDirectory { path: path.to_owned() }),
@@ -348,14 +350,14 @@ pub fn open_regular(held: &OwnedFd, path: &str) -> Result<(File, Stat), FileErro
     }
     // Some kernel files are regular and block nevertheless.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, descriptor_path(held), flags, Mode::empty())
+    let file = rustix::fs::openat(CWD, descriptor_path(file), flags, Mode::empty())
         .map_err(|errno| FileError::from_io("open", path, errno.into()))?;
     Ok((File::from(file), stat_of(&found, path, None)))
 }
 
 /// Returns a path to the file of a descriptor that stays valid when it is renamed.
-pub(super) fn descriptor_path(held: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", held.as_raw_fd())
+pub(super) fn descriptor_path(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Returns the metadata of a name in a directory; a link is not followed.

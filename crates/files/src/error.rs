@@ -6,49 +6,45 @@ use rustix::io::Errno;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("{path:?} is not a path: {why}")]
+    #[error("invalid path {path:?}: {why}")]
     BadPath {
         /// The input, shortened if it is long.
         path: String,
         why: &'static str,
     },
-    #[error("there is nothing at {path:?}")]
+    #[error("{path:?} does not exist")]
     Missing { path: String },
-    #[error("there is something at {path:?} already")]
+    #[error("{path:?} already exists")]
     Exists { path: String },
     /// The operation needs a file.
     #[error("{path:?} is a directory")]
     IsDirectory { path: String },
     /// The path, or a parent of it, is not a directory.
-    #[error("{path:?} is not, or is not below, a directory")]
+    #[error("{path:?} or one of its parents is not a directory")]
     NotDirectory { path: String },
     #[error("{path:?} is not empty")]
     NotEmpty { path: String },
-    /// It is a FIFO, a socket or a device.
+    /// The file is a FIFO, a socket or a device.
     #[error("{path:?} is {kind}, not a file")]
     NotRegular {
         path: String,
-        /// What it is, with its article.
+        /// The type of the file, with its article.
         kind: &'static str,
     },
-    /// A link in the path leads out of the route.
-    #[error("{path:?} leads out of its route")]
+    /// A link in the path leads outside of the route.
+    #[error("{path:?} leads outside of its route")]
     Outside { path: String },
-    /// The path has a loop of links, or a magic link of the kernel.
-    #[error("{path:?} has a link that is not followed")]
+    /// The path contains a loop of links, or a magic link of the kernel.
+    #[error("{path:?} contains a link that cannot be followed")]
     Loop { path: String },
     /// The file system does not permit it.
-    #[error("{path:?} may not be used so")]
+    #[error("permission denied for {path:?}")]
     Forbidden { path: String },
     /// The content exceeds the limit of one file.
-    #[error("{path:?} may have {limit} bytes")]
-    TooLarge {
-        path: String,
-        /// How many bytes it may have.
-        limit: u64,
-    },
+    #[error("{path:?} exceeds the limit of {limit} bytes")]
+    TooLarge { path: String, limit: u64 },
     /// The limit of files or bytes is reached.
-    #[error("there is room for {limit} {what}, and it is taken")]
+    #[error("the limit of {limit} {what} is reached")]
     Full { what: &'static str, limit: u64 },
     /// The file does not have the version that the caller expects.
     #[error("{path:?} was changed meanwhile")]
@@ -57,7 +53,7 @@ pub enum FileError {
     #[error("{path:?}: {what}")]
     NotSupported { path: String, what: &'static str },
     /// The pattern is not a valid regular expression, or is too large.
-    #[error("not a pattern: {reason}")]
+    #[error("invalid pattern: {reason}")]
     BadPattern { reason: String },
     #[error("the disk is full")]
     NoSpace,
@@ -74,8 +70,8 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Replaces the path by the one that the client knows.
-    pub(crate) fn with_path(mut self, shown: impl Fn(&str) -> String) -> Self {
+    /// Replaces the path by the client's path.
+    pub(crate) fn with_path(mut self, client_path: impl Fn(&str) -> String) -> Self {
         match &mut self {
             Self::BadPath { path, .. }
             | Self::Missing { path }
@@ -90,7 +86,7 @@ impl FileError {
             | Self::TooLarge { path, .. }
             | Self::Changed { path }
             | Self::NotSupported { path, .. }
-            | Self::Io { path, .. } => *path = shown(path),
+            | Self::Io { path, .. } => *path = client_path(path),
             Self::Full { .. }
             | Self::BadPattern { .. }
             | Self::NoSpace
@@ -115,7 +111,7 @@ impl FileError {
             }
             Some(Errno::NAMETOOLONG) => Self::BadPath { path, why: "it is too long" },
             Some(Errno::INVAL) => {
-                Self::BadPath { path, why: "the file system does not take such a name" }
+                Self::BadPath { path, why: "the file system does not support this name" }
             }
             Some(Errno::FBIG) => Self::TooLarge { path, limit: u64::MAX },
             Some(Errno::NOSPC | Errno::DQUOT) => Self::NoSpace,

@@ -1,4 +1,4 @@
-//! What a file watcher reports.
+//! Events of file watchers.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! One tree of files over several backends.
+//! A tree of files with several backends.
 
 mod directory;
 mod error;

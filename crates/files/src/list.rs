@@ -1,4 +1,4 @@
-//! Listing what is below a directory, page by page, with memory for one page.
+//! Paginated, recursive directory listings that need memory for one page only.
 
 use std::{collections::BinaryHeap, os::fd::OwnedFd};
 
@@ -12,8 +12,9 @@ use crate::{FileError, FileKind, Relative, Stat};
 use base::durable::PART;
 
 impl Directory {
-    /// What is below a path to a depth, in the order of names with each directory right before what
-    /// is in it, after the one given. Links are listed, not followed.
+    /// Lists the entries below a path up to a depth, starting after `after`. Entries are sorted by name,
+    /// and
+    /// each directory directly precedes its entries. Links are listed, not followed.
     pub fn list(
         &self,
         path: &Relative,
@@ -56,7 +57,7 @@ impl Walk {
                 break;
             }
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-            // What was removed meanwhile is not there.
+            // The entry may have been removed meanwhile.
             let Ok(stat) = stat_at(directory, &name, &below) else { continue };
             let is_directory = stat.kind == FileKind::Directory;
             let seen = first == Some(name.as_str());
@@ -69,7 +70,7 @@ impl Walk {
                         let after = if seen { &after[1..] } else { &[] };
                         self.enter(&child, &below, depth - 1, after)?;
                     }
-                    // Listed, but not for us to enter; or it is no directory any more.
+                    // No permission, or no longer a directory.
                     Err(Errno::ACCESS | Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
                     Err(errno) => return Err(errno),
                 }
@@ -78,10 +79,10 @@ impl Walk {
         Ok(())
     }
 
-    /// The first names from `from` on that a page can need, in order.
+    /// Returns the first names starting at `from` that fit a page, sorted.
     fn names(&self, directory: &OwnedFd, from: Option<&str>) -> Result<Vec<String>, Errno> {
-        // One more than there is room for: the first may be the one already listed.
-        let most = self.limit - self.found.len() + 1;
+        // One more than the page has left: the first may already be listed.
+        let max = self.limit - self.found.len() + 1;
         let mut names = BinaryHeap::new();
         for entry in Dir::read_from(directory)? {
             let entry = entry?;
@@ -91,7 +92,7 @@ impl Walk {
                 continue;
             }
             names.push(name.into_owned());
-            if names.len() > most {
+            if names.len() > max {
                 names.pop();
             }
         }

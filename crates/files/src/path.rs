@@ -1,29 +1,29 @@
-//! Paths as clients write them. A parsed one holds nothing that could lead upwards.
+//! Paths from clients. A parsed path contains no `..`.
 
 use std::fmt;
 
 use crate::FileError;
 
-/// Longest path; the kernel's own limit, with room for what stands before it.
+/// Below the kernel's limit of 4096, because a prefix is added.
 const MAX_BYTES: usize = 4000;
-/// Longest name of one file.
-const MAX_NAME: usize = 255;
+/// The kernel's limit for one name.
+const MAX_NAME_BYTES: usize = 255;
 
 /// An absolute path in the tree that clients see, e.g. `/workspace/src/main.rs`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreePath(Relative);
 
-/// A path below some root: names joined by single slashes, none of them empty, `.` or `..`. The
-/// root itself is empty.
+/// A path below a root: names separated by single slashes, none of them empty, `.` or `..`. The root
+/// itself is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Relative(Box<str>);
 
 impl TreePath {
-    /// Parses a path that must begin with a slash.
+    /// Parses a path that must start with a slash.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         match text.strip_prefix('/') {
             Some(rest) => Ok(Self(Relative::parse(rest)?)),
-            None => Err(bad(text, "it does not begin with a slash")),
+            None => Err(bad(text, "it does not start with a slash")),
         }
     }
 
@@ -40,8 +40,8 @@ impl Relative {
         Self("".into())
     }
 
-    /// Parses a path. Doubled slashes, a last slash and `.` change nothing; `..` is refused rather
-    /// than resolved, because what it means depends on links.
+    /// Parses a path. Repeated slashes, a trailing slash and `.` are ignored. `..` is refused, because its
+    /// meaning depends on links.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         if text.len() > MAX_BYTES {
             return Err(bad(text, "it is longer than 4000 bytes"));
@@ -52,7 +52,7 @@ impl Relative {
                 "" | "." => continue,
                 ".." => return Err(bad(text, "it contains `..`")),
                 _ if name.contains('\0') => return Err(bad(text, "it contains a NUL")),
-                _ if name.len() > MAX_NAME => {
+                _ if name.len() > MAX_NAME_BYTES => {
                     return Err(bad(text, "a name in it is longer than 255 bytes"));
                 }
                 _ => {}
@@ -77,7 +77,7 @@ impl Relative {
         self.0.is_empty()
     }
 
-    /// The path above and the last name; `None` for the root.
+    /// Returns the parent and the last name, or `None` for the root.
     #[must_use]
     pub fn split_last(&self) -> Option<(Self, &str)> {
         if self.is_root() {
@@ -87,7 +87,7 @@ impl Relative {
         Some((Self(above.into()), name))
     }
 
-    /// What is left of it below `prefix`, if it is `prefix` or below it.
+    /// Returns the path relative to `prefix`, if it is `prefix` or below it.
     #[must_use]
     pub fn below(&self, prefix: &Self) -> Option<Self> {
         if prefix.is_root() {
@@ -99,7 +99,7 @@ impl Relative {
         }
     }
 
-    /// The two joined.
+    /// Joins two paths.
     #[must_use]
     pub fn join(&self, more: &Self) -> Self {
         match (self.is_root(), more.is_root()) {
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_made_plain_or_refused() {
+    fn a_path_is_normalized_or_refused() {
         check("/", "/");
         check("/workspace", "/workspace");
         check("/workspace//a/./b/", "/workspace/a/b");
         check("/a/...", "/a/...");
         check("/a/%2e%2e", "/a/%2e%2e");
-        check("a", "it does not begin with a slash");
-        check("", "it does not begin with a slash");
+        check("a", "it does not start with a slash");
+        check("", "it does not start with a slash");
         check("/a/../b", "it contains `..`");
         check("/..", "it contains `..`");
         check("/a\0b", "it contains a NUL");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_below_whole_names_only() {
+    fn below_compares_whole_names() {
         let path = |text| Relative::parse(text).unwrap();
         assert_eq!(path("memories/hot/a").below(&path("memories/hot")), Some(path("a")));
         assert_eq!(path("memories/hotter").below(&path("memories/hot")), None);
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_parsed_path_leads_upwards(text in "[/.a\0]{0,40}") {
+        fn no_parsed_path_contains_dots(text in "[/.a\0]{0,40}") {
             if let Ok(path) = Relative::parse(&text) {
                 for name in path.as_str().split('/').filter(|_| !path.is_root()) {
                     prop_assert!(!name.is_empty() && name != "." && name != "..");

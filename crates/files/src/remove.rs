@@ -1,4 +1,5 @@
-//! Removing a whole tree: links are removed, not followed, and depth costs no descriptors.
+//! Recursive removal. Links are removed, not followed, and the number of open descriptors does not depend
+//! on the depth.
 
 use std::{
     ffi::{CStr, CString},
@@ -13,16 +14,16 @@ use rustix::{
 
 use base::durable::part_name;
 
-/// Directories open at once; what is deeper is first moved up.
-const DEPTH: u32 = 24;
-/// How often a tree that somebody goes on filling is emptied before we give up.
-const ROUNDS: u32 = 64;
+/// The number of directories open at once; deeper ones are first moved up.
+const MAX_DEPTH: u32 = 24;
+/// Removal fails after this many rounds without progress, in a tree that is being filled concurrently.
+const MAX_IDLE_ROUNDS: u32 = 64;
 
-/// Removes what has this name in a directory, and all below it. What is not there is removed.
+/// Removes a file or a directory with everything below it. Does nothing if it does not exist.
 pub fn remove_tree_at(parent: impl AsFd, name: &str) -> io::Result<()> {
     let name = CString::new(name).map_err(io::Error::other)?;
     let parent = parent.as_fd();
-    // Deep trees are flattened a little each round, so rounds without progress are what counts.
+    // Each round flattens a deep tree a little, so only rounds without progress count.
     let mut idle = 0;
     loop {
         match unlinkat(parent, &name, AtFlags::empty()) {
@@ -32,22 +33,22 @@ pub fn remove_tree_at(parent: impl AsFd, name: &str) -> io::Result<()> {
         }
         let top = match open_child(parent, &name) {
             Ok(top) => top,
-            // It was replaced by something that is no directory.
+            // It was replaced by a file of another type.
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
             Err(errno) => return Err(errno.into()),
         };
-        let moved = empty(&top, &top, DEPTH)?;
+        let moved = empty(&top, &top, MAX_DEPTH)?;
         match unlinkat(parent, &name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) if moved => idle = 0,
-            Err(Errno::NOTEMPTY | Errno::EXIST) if idle < ROUNDS => idle += 1,
+            Err(Errno::NOTEMPTY | Errno::EXIST) if idle < MAX_IDLE_ROUNDS => idle += 1,
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
-/// Removes what is in a directory; what is too deep is moved to the top instead. Says whether
-/// something was.
+/// Removes the entries of a directory. Entries that are too deep are moved to the top instead; returns
+/// whether there were any.
 fn empty(directory: &OwnedFd, top: &OwnedFd, depth: u32) -> io::Result<bool> {
     let mut moved = false;
     for entry in Dir::read_from(directory)? {
@@ -72,7 +73,7 @@ fn empty(directory: &OwnedFd, top: &OwnedFd, depth: u32) -> io::Result<bool> {
             Err(errno) => return Err(errno.into()),
         }
         match unlinkat(directory, name, AtFlags::REMOVEDIR) {
-            // Filled again meanwhile: the next round sees it.
+            // If it was filled again meanwhile, the next round removes it.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -1,4 +1,4 @@
-//! Files that are rows of the store: small, and saved with the database.
+//! Small files that are stored as rows of the database.
 
 use bytes::Bytes;
 
@@ -7,10 +7,10 @@ use crate::{FileError, Relative, Stat};
 use model::{ProjectId, Timestamp};
 use store::{EntryIndex, Store, StoreError};
 
-/// How often a change is decided again because another came before it.
-const ATTEMPTS: u32 = 16;
+/// How often a change is validated again after a concurrent change.
+const MAX_ATTEMPTS: u32 = 16;
 
-/// The files of a project that are kept as rows.
+/// The files of a project that are stored as rows.
 #[derive(Debug, Clone)]
 pub struct Rows {
     store: Store,
@@ -37,7 +37,7 @@ impl Rows {
         Ok((revision, index))
     }
 
-    /// The content of a file.
+    /// Returns a file with its content.
     pub(crate) async fn get(&self, path: &Relative) -> Result<MemoryEntry, FileError> {
         let stat = self.stat(path).await?;
         let bytes = self.store.entry(&self.project, path.as_str()).await.map_err(unavailable)?;
@@ -49,12 +49,12 @@ impl Rows {
         }
     }
 
-    /// What is at a path.
+    /// Returns the metadata of a path.
     pub(crate) async fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
         self.index().await?.1.stat(path)
     }
 
-    /// What is below a path.
+    /// Lists the entries below a path.
     pub(crate) async fn list(
         &self,
         path: &Relative,
@@ -65,13 +65,13 @@ impl Rows {
         self.index().await?.1.list(path, depth, after, limit)
     }
 
-    /// Makes a change.
+    /// Applies a change and returns the version of the last write.
     pub(crate) async fn change(
         &self,
         change: MemoryChange,
         now: Timestamp,
     ) -> Result<u64, FileError> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let (revision, index) = self.index().await?;
             let (change, version) = index.plan(&change, &self.limits, now)?;
             match self.store.change_entry(&self.project, revision, change).await {
@@ -79,10 +79,10 @@ impl Rows {
                 done => return done.map(|()| version).map_err(unavailable),
             }
         }
-        Err(FileError::Unavailable { reason: "others change the files all the time".into() })
+        Err(FileError::Unavailable { reason: "too many concurrent changes".into() })
     }
 
-    /// Every file at or below a path.
+    /// Returns all files at or below a path.
     pub(crate) async fn files(&self, path: &Relative) -> Result<Vec<(String, Bytes)>, FileError> {
         let mut files = Vec::new();
         for key in self.index().await?.1.files(path) {

@@ -1,4 +1,4 @@
-//! Searching the content of files: linear in their size, and bounded in everything.
+//! Search in the contents of files, in linear time and within limits.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -20,23 +20,23 @@ use crate::{
 };
 use base::durable::PART;
 
-/// Bytes of a line that are looked at and shown.
-const LINE: u64 = 4096;
-/// Bytes of a compiled pattern.
-const PATTERN: usize = 1 << 20;
-/// Directories within one another.
-const DEPTH: u32 = 64;
+/// The rest of a longer line is neither searched nor returned.
+const MAX_LINE_BYTES: u64 = 4096;
+/// The size of a compiled pattern.
+const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// The nesting of searched directories.
+const MAX_DEPTH: u32 = 64;
 
-/// How much is looked at and found.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchLimits {
-    /// Lines found.
+    /// Matching lines.
     pub matches: usize,
-    /// Files looked into.
+    /// Searched files.
     pub files: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Time taken.
+    /// Elapsed time.
     pub time: Duration,
 }
 
@@ -46,33 +46,32 @@ impl Default for SearchLimits {
     }
 }
 
-/// A line that the pattern is in.
+/// A matching line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
-    /// The file's path.
     pub path: String,
-    /// Which line, from 1.
+    /// The line number, starting at 1.
     pub line: u64,
-    /// Where in the line the match begins, in bytes, from 1.
+    /// The start of the match within the line in bytes, starting at 1.
     pub column: u64,
-    /// The line, cut if it is long; what is not UTF-8 is replaced.
+    /// The line, truncated if it is long. Invalid UTF-8 is replaced.
     pub text: String,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The lines, in the order of paths.
+    /// The matching lines, sorted by path.
     pub matches: Vec<Match>,
-    /// Files looked into.
+    /// Searched files.
     pub files: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Why there may be more, if there may be.
+    /// Why the search ended early, if it did.
     pub stopped: Option<&'static str>,
 }
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Search<'a> {
     pattern: Regex,
     limits: SearchLimits,
@@ -88,8 +87,8 @@ impl<'a> Search<'a> {
         cancelled: &'a AtomicBool,
     ) -> Result<Self, FileError> {
         let pattern = RegexBuilder::new(pattern)
-            .size_limit(PATTERN)
-            .dfa_size_limit(4 * PATTERN)
+            .size_limit(MAX_PATTERN_BYTES)
+            .dfa_size_limit(4 * MAX_PATTERN_BYTES)
             .build()
             .map_err(|error| FileError::BadPattern { reason: error.to_string() })?;
         let deadline = Instant::now() + limits.time;
@@ -100,7 +99,7 @@ impl<'a> Search<'a> {
         self.found
     }
 
-    /// Looks into one file. Says whether to go on.
+    /// Searches one file. Returns whether to continue.
     pub(super) fn content(&mut self, path: &str, content: impl Read) -> bool {
         if self.found.files >= self.limits.files {
             return self.stop("the limit of files is reached");
@@ -108,16 +107,16 @@ impl<'a> Search<'a> {
         self.found.files += 1;
         let mut content = BufReader::with_capacity(64 << 10, content);
         match content.fill_buf() {
-            // Not text.
+            // A NUL byte: a binary file.
             Ok(begin) if begin.iter().take(8192).any(|&byte| byte == 0) => return true,
             Ok(_) => {}
-            // It cannot be read; the others can.
+            // An unreadable file is skipped.
             Err(_) => return true,
         }
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            let Ok(read) = (&mut content).take(LINE).read_until(b'\n', &mut line) else {
+            let Ok(read) = (&mut content).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) else {
                 return true;
             };
             if read == 0 {
@@ -129,8 +128,8 @@ impl<'a> Search<'a> {
             } else if !skip_line(&mut content, &mut self.found.bytes, self.limits.bytes) {
                 return true;
             }
-            if let Some(place) = self.pattern.find(&line) {
-                let column = place.start() as u64 + 1;
+            if let Some(found) = self.pattern.find(&line) {
+                let column = found.start() as u64 + 1;
                 let text = String::from_utf8_lossy(&line).into_owned();
                 let found = Match { path: path.to_owned(), line: number, column, text };
                 self.found.matches.push(found);
@@ -167,7 +166,7 @@ impl<'a> Search<'a> {
             }
             let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
             let Ok(stat) = stat_at(directory, &name, &below) else { continue };
-            let go_on = match stat.kind {
+            let proceed = match stat.kind {
                 FileKind::File => match open_file(directory, &name, &below) {
                     Some(file) => self.content(&below, file),
                     None => true,
@@ -179,7 +178,7 @@ impl<'a> Search<'a> {
                 },
                 FileKind::Link | FileKind::Other => true,
             };
-            if !go_on {
+            if !proceed {
                 return Ok(false);
             }
         }
@@ -188,7 +187,7 @@ impl<'a> Search<'a> {
 
     fn has_time(&mut self) -> bool {
         if self.cancelled.load(Ordering::Relaxed) {
-            return self.stop("nobody waits for it");
+            return self.stop("the search was cancelled");
         }
         Instant::now() < self.deadline || self.stop("the limit of time is reached")
     }
@@ -200,7 +199,7 @@ impl<'a> Search<'a> {
 }
 
 impl Directory {
-    /// Searches the files at or below a path; links are not followed. `cancelled` ends it early.
+    /// Searches the files at or below a path. Links are not followed. `cancelled` ends the search early.
     pub fn search(
         &self,
         path: &Relative,
@@ -212,7 +211,7 @@ impl Directory {
         match self.open_below(path) {
             Ok(directory) => {
                 search
-                    .directory(&directory, path.as_str(), DEPTH)
+                    .directory(&directory, path.as_str(), MAX_DEPTH)
                     .map_err(|errno| FileError::from_io("search", path.as_str(), errno.into()))?;
             }
             Err(FileError::NotDirectory { .. }) => {
@@ -225,8 +224,8 @@ impl Directory {
     }
 }
 
-/// Reads on to the end of a line, or to the limit; says whether it could be read.
-fn skip_line(content: &mut impl BufRead, bytes: &mut u64, most: u64) -> bool {
+/// Skips the rest of a line, up to the limit. Returns `false` on a read error.
+fn skip_line(content: &mut impl BufRead, bytes: &mut u64, max: u64) -> bool {
     loop {
         let Ok(buffer) = content.fill_buf() else { return false };
         if buffer.is_empty() {
@@ -238,7 +237,7 @@ fn skip_line(content: &mut impl BufRead, bytes: &mut u64, most: u64) -> bool {
         };
         content.consume(length);
         *bytes += length as u64;
-        if ends || *bytes > most {
+        if ends || *bytes > max {
             return true;
         }
     }
@@ -246,6 +245,6 @@ fn skip_line(content: &mut impl BufRead, bytes: &mut u64, most: u64) -> bool {
 
 fn open_file(directory: &OwnedFd, name: &str, path: &str) -> Option<std::fs::File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = openat(directory, name, flags, Mode::empty()).ok()?;
-    open_regular(&held, path).ok().map(|(file, _)| file)
+    let file = openat(directory, name, flags, Mode::empty()).ok()?;
+    open_regular(&file, path).ok().map(|(file, _)| file)
 }

@@ -16,13 +16,13 @@ use crate::*;
 use crate::{FileError, FileKind, Relative, Stat, memory::Expect};
 use tempfile::TempDir;
 
-struct Place {
+struct Fixture {
     temp: TempDir,
     directory: Directory,
 }
 
-impl Place {
-    /// A root and a staging directory, with a secret beside the root.
+impl Fixture {
+    /// Creates a root and a staging directory, with a secret next to the root.
     fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
         for name in ["root", "staging"] {
@@ -40,7 +40,7 @@ impl Place {
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
-        let (mut file, _) = self.directory.read(&relative(path)).map_err(word)?;
+        let (mut file, _) = self.directory.read(&relative(path)).map_err(variant)?;
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         Ok(text)
@@ -51,9 +51,10 @@ impl Place {
     }
 
     fn write_expecting(&self, path: &str, content: &str, expect: Expect) -> Result<Stat, String> {
-        let mut part = self.directory.write(&relative(path), Above::Make, expect).map_err(word)?;
-        part.write(content.as_bytes()).map_err(word)?;
-        part.finish().map_err(word)
+        let mut part =
+            self.directory.write(&relative(path), Above::Make, expect).map_err(variant)?;
+        part.write(content.as_bytes()).map_err(variant)?;
+        part.finish().map_err(variant)
     }
 
     fn names(&self, depth: u32) -> Vec<String> {
@@ -70,54 +71,54 @@ fn relative(text: &str) -> Relative {
     Relative::parse(text).unwrap()
 }
 
-/// The kind of an error, for tables.
-fn word(error: FileError) -> String {
+/// Returns the variant name of an error, for tables.
+fn variant(error: FileError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '{', '(']).next().unwrap().to_owned()
 }
 
 #[test]
-fn a_file_is_written_whole_and_read_back() {
-    let place = Place::new();
-    place.write("a/b/c.txt", "one").unwrap();
-    assert_eq!(place.read("a/b/c.txt").unwrap(), "one");
-    std::fs::set_permissions(place.root("a/b/c.txt"), PermissionsExt::from_mode(0o755)).unwrap();
-    let stat = place.write("a/b/c.txt", "two!").unwrap();
+fn a_file_is_written_atomically_and_read_back() {
+    let fixture = Fixture::new();
+    fixture.write("a/b/c.txt", "one").unwrap();
+    assert_eq!(fixture.read("a/b/c.txt").unwrap(), "one");
+    std::fs::set_permissions(fixture.root("a/b/c.txt"), PermissionsExt::from_mode(0o755)).unwrap();
+    let stat = fixture.write("a/b/c.txt", "two!").unwrap();
     assert_eq!((stat.size, stat.mode, stat.kind), (4, Some(0o755), FileKind::File));
-    // One that was given up never was.
+    // An abandoned write leaves no file.
     let mut part =
-        place.directory.write(&relative("x"), Above::MustExist, Expect::Anything).unwrap();
+        fixture.directory.write(&relative("x"), Above::MustExist, Expect::Anything).unwrap();
     part.write(b"half").unwrap();
-    assert_eq!(place.names(9), ["a", "a/b", "a/b/c.txt"]);
+    assert_eq!(fixture.names(9), ["a", "a/b", "a/b/c.txt"]);
     drop(part);
-    assert!(place.staging_is_empty());
+    assert!(fixture.staging_is_empty());
     assert_eq!(
-        place
+        fixture
             .directory
             .write(&relative("q/r"), Above::MustExist, Expect::Anything)
-            .map_err(word)
+            .map_err(variant)
             .unwrap_err(),
         "Missing"
     );
 }
 
 #[test]
-fn a_write_may_say_what_it_takes_for_granted() {
-    let place = Place::new();
-    let first = place.write_expecting("f", "1", Expect::Absent).unwrap();
-    assert_eq!(place.write_expecting("f", "2", Expect::Absent).unwrap_err(), "Exists");
+fn a_write_may_have_a_precondition() {
+    let fixture = Fixture::new();
+    let first = fixture.write_expecting("f", "1", Expect::Absent).unwrap();
+    assert_eq!(fixture.write_expecting("f", "2", Expect::Absent).unwrap_err(), "Exists");
     let version = Expect::Version(first.version.unwrap());
-    place.write_expecting("f", "2", version).unwrap();
-    assert_eq!(place.write_expecting("f", "3", version).unwrap_err(), "Changed");
-    assert_eq!(place.write_expecting("g", "3", version).unwrap_err(), "Changed");
-    assert_eq!(place.read("f").unwrap(), "2");
-    assert!(place.staging_is_empty());
+    fixture.write_expecting("f", "2", version).unwrap();
+    assert_eq!(fixture.write_expecting("f", "3", version).unwrap_err(), "Changed");
+    assert_eq!(fixture.write_expecting("g", "3", version).unwrap_err(), "Changed");
+    assert_eq!(fixture.read("f").unwrap(), "2");
+    assert!(fixture.staging_is_empty());
 }
 
 #[test]
 fn links_are_followed_inside_and_refused_outside() {
-    let place = Place::new();
-    place.write("d/real", "inside").unwrap();
+    let fixture = Fixture::new();
+    fixture.write("d/real", "inside").unwrap();
     for (target, name) in [
         ("d/real", "file"),
         ("d", "dir"),
@@ -130,10 +131,10 @@ fn links_are_followed_inside_and_refused_outside() {
         ("nowhere", "dangling"),
         ("d/../made", "to-be-made"),
     ] {
-        symlink(target, place.root(name)).unwrap();
+        symlink(target, fixture.root(name)).unwrap();
     }
     let check = |path: &str, expected: &str| {
-        assert_eq!(place.read(path).unwrap_or_else(|error| error), expected, "{path}");
+        assert_eq!(fixture.read(path).unwrap_or_else(|error| error), expected, "{path}");
     };
     check("file", "inside");
     check("dir/real", "inside");
@@ -148,45 +149,48 @@ fn links_are_followed_inside_and_refused_outside() {
     check("d/real/x", "NotDirectory");
 
     for path in ["up", "absolute", "above/x", "zigzag", "magic"] {
-        assert_eq!(place.write(path, "x").unwrap_err(), "Outside", "{path}");
-        let stat = place.directory.stat(&relative(path));
+        assert_eq!(fixture.write(path, "x").unwrap_err(), "Outside", "{path}");
+        let stat = fixture.directory.stat(&relative(path));
         match path {
-            "above/x" => assert_eq!(stat.map_err(word).unwrap_err(), "Outside"),
+            "above/x" => assert_eq!(stat.map_err(variant).unwrap_err(), "Outside"),
             _ => assert_eq!(stat.unwrap().kind, FileKind::Link),
         }
     }
-    place.write("file", "through").unwrap();
-    assert_eq!(std::fs::read_to_string(place.root("d/real")).unwrap(), "through");
-    place.write("to-be-made", "made").unwrap();
-    assert_eq!(place.read("made").unwrap(), "made");
-    assert_eq!(place.write("loop", "x").unwrap_err(), "Loop");
-    assert_eq!(std::fs::read_to_string(place.temp.path().join("secret")).unwrap(), "secret");
-    // A link that is removed or moved is itself removed or moved.
-    place.directory.remove(&relative("up")).unwrap();
-    place.directory.remove_tree(&relative("above")).unwrap();
-    place.directory.rename(&relative("absolute"), &relative("elsewhere"), Expect::Absent).unwrap();
-    assert!(place.temp.path().join("secret").exists());
-    assert_eq!(std::fs::read_link(place.root("elsewhere")).unwrap(), Path::new("/etc/passwd"));
+    fixture.write("file", "through").unwrap();
+    assert_eq!(std::fs::read_to_string(fixture.root("d/real")).unwrap(), "through");
+    fixture.write("to-be-made", "made").unwrap();
+    assert_eq!(fixture.read("made").unwrap(), "made");
+    assert_eq!(fixture.write("loop", "x").unwrap_err(), "Loop");
+    assert_eq!(std::fs::read_to_string(fixture.temp.path().join("secret")).unwrap(), "secret");
+    // Removing or moving a link affects the link itself.
+    fixture.directory.remove(&relative("up")).unwrap();
+    fixture.directory.remove_tree(&relative("above")).unwrap();
+    fixture
+        .directory
+        .rename(&relative("absolute"), &relative("elsewhere"), Expect::Absent)
+        .unwrap();
+    assert!(fixture.temp.path().join("secret").exists());
+    assert_eq!(std::fs::read_link(fixture.root("elsewhere")).unwrap(), Path::new("/etc/passwd"));
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_never_blocks() {
-    let place = Place::new();
+fn special_files_are_refused_without_blocking() {
+    let fixture = Fixture::new();
     let make = |arguments: &[&str]| Command::new("mknod").args(arguments).status().unwrap();
-    let path = |name: &str| place.root(name).display().to_string();
+    let path = |name: &str| fixture.root(name).display().to_string();
     assert!(make(&[&path("fifo"), "p"]).success());
-    std::os::unix::net::UnixListener::bind(place.root("socket")).unwrap();
+    std::os::unix::net::UnixListener::bind(fixture.root("socket")).unwrap();
     let mut names = vec!["fifo", "socket"];
-    // Only a privileged user makes devices.
+    // Only a privileged user can create devices.
     if make(&[&path("zero"), "c", "1", "5"]).success() {
         names.push("zero");
     }
     for name in names {
-        assert_eq!(place.read(name).unwrap_err(), "NotRegular", "{name}");
-        assert_eq!(place.write(name, "x").unwrap_err(), "NotRegular", "{name}");
-        assert_eq!(place.directory.stat(&relative(name)).unwrap().kind, FileKind::Other);
+        assert_eq!(fixture.read(name).unwrap_err(), "NotRegular", "{name}");
+        assert_eq!(fixture.write(name, "x").unwrap_err(), "NotRegular", "{name}");
+        assert_eq!(fixture.directory.stat(&relative(name)).unwrap().kind, FileKind::Other);
     }
-    let found = place
+    let found = fixture
         .directory
         .search(&Relative::root(), ".", SearchLimits::default(), &AtomicBool::new(false))
         .unwrap();
@@ -194,16 +198,17 @@ fn what_is_no_file_is_refused_and_never_blocks() {
 }
 
 #[test]
-fn a_race_of_links_never_leads_outside() {
-    let place = Place::new();
-    place.write("inside/secret", "inside").unwrap();
-    std::fs::create_dir(place.temp.path().join("outside")).unwrap();
-    std::fs::write(place.temp.path().join("outside/secret"), "outside").unwrap();
+fn a_race_with_links_never_leads_outside() {
+    let fixture = Fixture::new();
+    fixture.write("inside/secret", "inside").unwrap();
+    std::fs::create_dir(fixture.temp.path().join("outside")).unwrap();
+    std::fs::write(fixture.temp.path().join("outside/secret"), "outside").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let (racing, root, outside) = (stop.clone(), place.root(""), place.temp.path().join("outside"));
+    let (racing, root, outside) =
+        (stop.clone(), fixture.root(""), fixture.temp.path().join("outside"));
     let racer = std::thread::spawn(move || {
         while !racing.load(Ordering::Relaxed) {
-            // The name is a directory and a link outside by turns.
+            // The name alternates between a directory and a link that leads outside.
             let _ = std::fs::rename(root.join("inside"), root.join("kept"));
             let _ = symlink(&outside, root.join("inside"));
             let _ = std::fs::remove_file(root.join("inside"));
@@ -212,7 +217,7 @@ fn a_race_of_links_never_leads_outside() {
     });
     let mut seen = 0;
     for _ in 0..4000 {
-        match place.read("inside/secret") {
+        match fixture.read("inside/secret") {
             Ok(text) => {
                 assert_eq!(text, "inside");
                 seen += 1;
@@ -222,63 +227,63 @@ fn a_race_of_links_never_leads_outside() {
                 "{error}"
             ),
         }
-        let written = place.write("inside/new", "x");
-        assert!(written.is_ok() || !place.temp.path().join("outside/new").exists());
-        let _ = place.directory.remove_tree(&relative("inside/new"));
+        let written = fixture.write("inside/new", "x");
+        assert!(written.is_ok() || !fixture.temp.path().join("outside/new").exists());
+        let _ = fixture.directory.remove_tree(&relative("inside/new"));
     }
     stop.store(true, Ordering::Relaxed);
     racer.join().unwrap();
     assert!(seen > 0);
-    assert_eq!(std::fs::read_dir(place.temp.path().join("outside")).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(fixture.temp.path().join("outside")).unwrap().count(), 1);
 }
 
 #[test]
-fn a_list_is_paged_in_order() {
-    let place = Place::new();
+fn a_list_is_sorted_and_paginated() {
+    let fixture = Fixture::new();
     for path in ["a/x/1", "a/y", "a-b", "b", "c/1", "c/2"] {
-        place.write(path, "").unwrap();
+        fixture.write(path, "").unwrap();
     }
-    assert_eq!(place.names(1), ["a", "a-b", "b", "c"]);
+    assert_eq!(fixture.names(1), ["a", "a-b", "b", "c"]);
     let all = ["a", "a/x", "a/x/1", "a/y", "a-b", "b", "c", "c/1", "c/2"];
-    assert_eq!(place.names(3), all);
+    assert_eq!(fixture.names(3), all);
     for limit in 1..10 {
         let (mut after, mut paged): (Option<Relative>, Vec<String>) = (None, Vec::new());
         loop {
-            let page = place.directory.list(&Relative::root(), 3, after.as_ref(), limit).unwrap();
+            let page = fixture.directory.list(&Relative::root(), 3, after.as_ref(), limit).unwrap();
             let Some(last) = page.last() else { break };
             after = Some(relative(&last.path));
             paged.extend(page.into_iter().map(|stat| stat.path));
         }
         assert_eq!(paged, all, "{limit}");
     }
-    let below = place.directory.list(&relative("c"), 1, Some(&relative("c/1")), 9).unwrap();
+    let below = fixture.directory.list(&relative("c"), 1, Some(&relative("c/1")), 9).unwrap();
     assert_eq!(below.into_iter().map(|stat| stat.path).collect::<Vec<_>>(), ["c/2"]);
 }
 
 #[test]
 fn trees_of_any_depth_are_removed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let deep = vec!["d"; 1500].join("/");
-    std::fs::create_dir_all(place.root(&deep)).unwrap();
-    std::fs::write(place.root(&deep).join("f"), "").unwrap();
-    assert_eq!(place.directory.remove(&relative("d")).map_err(word).unwrap_err(), "NotEmpty");
-    place.directory.remove_tree(&relative("d")).unwrap();
-    assert!(place.names(1).is_empty() && place.staging_is_empty());
+    std::fs::create_dir_all(fixture.root(&deep)).unwrap();
+    std::fs::write(fixture.root(&deep).join("f"), "").unwrap();
+    assert_eq!(fixture.directory.remove(&relative("d")).map_err(variant).unwrap_err(), "NotEmpty");
+    fixture.directory.remove_tree(&relative("d")).unwrap();
+    assert!(fixture.names(1).is_empty() && fixture.staging_is_empty());
     assert_eq!(
-        place.directory.remove_tree(&Relative::root()).map_err(word).unwrap_err(),
+        fixture.directory.remove_tree(&Relative::root()).map_err(variant).unwrap_err(),
         "NotSupported"
     );
-    assert_eq!(place.directory.remove(&relative("x")).map_err(word).unwrap_err(), "Missing");
+    assert_eq!(fixture.directory.remove(&relative("x")).map_err(variant).unwrap_err(), "Missing");
 }
 
 #[test]
-fn a_move_replaces_only_what_it_may() {
-    let place = Place::new();
-    place.write("a", "a").unwrap();
-    place.write("b", "b").unwrap();
-    place.write("d/e", "e").unwrap();
+fn a_move_replaces_only_files() {
+    let fixture = Fixture::new();
+    fixture.write("a", "a").unwrap();
+    fixture.write("b", "b").unwrap();
+    fixture.write("d/e", "e").unwrap();
     let rename = |from: &str, to: &str, expect| {
-        place.directory.rename(&relative(from), &relative(to), expect).map_err(word)
+        fixture.directory.rename(&relative(from), &relative(to), expect).map_err(variant)
     };
     assert_eq!(rename("a", "b", Expect::Absent).unwrap_err(), "Exists");
     assert_eq!(rename("a", "d", Expect::Anything).unwrap_err(), "IsDirectory");
@@ -289,33 +294,33 @@ fn a_move_replaces_only_what_it_may() {
     rename("d", "g", Expect::Absent).unwrap();
     rename("b", "b", Expect::Absent).unwrap();
     assert_eq!(
-        (place.names(2), place.read("b").unwrap()),
+        (fixture.names(2), fixture.read("b").unwrap()),
         (vec!["b".into(), "g".into(), "g/e".into()], "a".into())
     );
 }
 
 #[test]
-fn names_that_are_too_long_are_refused_by_name() {
-    let place = Place::new();
+fn names_that_are_too_long_are_refused() {
+    let fixture = Fixture::new();
     let long = "n".repeat(255);
-    place.write(&long, "x").unwrap();
-    // Each name is short enough, all together are not for the kernel.
+    fixture.write(&long, "x").unwrap();
+    // Each name is short enough, but the whole path is too long for the kernel.
     let deep = vec!["n".repeat(250); 15].join("/");
-    place.write(&deep, "x").unwrap();
-    assert_eq!(place.read(&deep).unwrap(), "x");
+    fixture.write(&deep, "x").unwrap();
+    assert_eq!(fixture.read(&deep).unwrap(), "x");
     assert!(Relative::parse(&vec!["n".repeat(250); 17].join("/")).is_err());
 }
 
 #[test]
-fn a_search_is_linear_bounded_and_says_what_it_left_out() {
-    let place = Place::new();
-    place.write("a.txt", "one\ntwo fish\n").unwrap();
-    place.write("d/b.txt", "red fish\nblue fish").unwrap();
-    std::fs::write(place.root("binary"), b"fish\0fish").unwrap();
-    std::fs::write(place.root("evil"), "a".repeat(100_000)).unwrap();
-    symlink(place.temp.path().join("secret"), place.root("link")).unwrap();
+fn a_search_is_linear_and_reports_reached_limits() {
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "one\ntwo fish\n").unwrap();
+    fixture.write("d/b.txt", "red fish\nblue fish").unwrap();
+    std::fs::write(fixture.root("binary"), b"fish\0fish").unwrap();
+    std::fs::write(fixture.root("evil"), "a".repeat(100_000)).unwrap();
+    symlink(fixture.temp.path().join("secret"), fixture.root("link")).unwrap();
     let search = |pattern: &str, limits: SearchLimits| {
-        place.directory.search(&Relative::root(), pattern, limits, &AtomicBool::new(false))
+        fixture.directory.search(&Relative::root(), pattern, limits, &AtomicBool::new(false))
     };
     let lines = |found: &SearchResult| -> Vec<String> {
         let show = |found: &Match| {
@@ -331,15 +336,15 @@ fn a_search_is_linear_bounded_and_says_what_it_left_out() {
     assert_eq!(found.stopped, None);
     let found = search("fish", SearchLimits { matches: 2, ..SearchLimits::default() }).unwrap();
     assert_eq!((found.matches.len(), found.stopped.is_some()), (2, true));
-    // A pattern that would take for ever by backtracking.
+    // A pattern that takes exponential time with backtracking.
     search("(a|a)*(a|a)*b", SearchLimits::default()).unwrap();
     assert_eq!(search("secret", SearchLimits::default()).unwrap().matches, []);
-    assert_eq!(search("(", SearchLimits::default()).map_err(word).unwrap_err(), "BadPattern");
+    assert_eq!(search("(", SearchLimits::default()).map_err(variant).unwrap_err(), "BadPattern");
     assert_eq!(
-        search("(((a{1000}){1000}){1000})", SearchLimits::default()).map_err(word).unwrap_err(),
+        search("(((a{1000}){1000}){1000})", SearchLimits::default()).map_err(variant).unwrap_err(),
         "BadPattern"
     );
-    let stopped = place.directory.search(
+    let stopped = fixture.directory.search(
         &Relative::root(),
         "x",
         SearchLimits::default(),
@@ -349,10 +354,10 @@ fn a_search_is_linear_bounded_and_says_what_it_left_out() {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_what_happens_below() {
-    let place = Place::new();
-    place.write("d/old", "").unwrap();
-    let mut watch = place.directory.watch(&Relative::root(), Below::All).unwrap();
+async fn a_watch_reports_changes_below() {
+    let fixture = Fixture::new();
+    fixture.write("d/old", "").unwrap();
+    let mut watch = fixture.directory.watch(&Relative::root(), Below::All).unwrap();
     let mut next = async || {
         let wait = tokio::time::timeout(Duration::from_secs(5), watch.next());
         match wait.await.expect("an event within five seconds").unwrap() {
@@ -360,75 +365,75 @@ async fn a_watcher_sees_what_happens_below() {
             other => format!("{other:?}"),
         }
     };
-    place.write("d/new", "x").unwrap();
+    fixture.write("d/new", "x").unwrap();
     assert_eq!(next().await, "Created d/new");
-    std::fs::create_dir_all(place.root("e/f")).unwrap();
+    std::fs::create_dir_all(fixture.root("e/f")).unwrap();
     assert_eq!((next().await, next().await), ("Created e".into(), "Created e/f".into()));
-    place.write("e/f/g", "x").unwrap();
+    fixture.write("e/f/g", "x").unwrap();
     assert_eq!(next().await, "Created e/f/g");
-    place.directory.remove(&relative("d/old")).unwrap();
+    fixture.directory.remove(&relative("d/old")).unwrap();
     assert_eq!(next().await, "Removed d/old");
-    place.directory.rename(&relative("d"), &relative("h"), Expect::Absent).unwrap();
+    fixture.directory.rename(&relative("d"), &relative("h"), Expect::Absent).unwrap();
     assert_eq!((next().await, next().await), ("Removed d".into(), "Created h".into()));
     assert_eq!(next().await, "Created h/new");
-    std::fs::write(place.root("h/new"), "y").unwrap();
+    std::fs::write(fixture.root("h/new"), "y").unwrap();
     assert_eq!(next().await, "Modified h/new");
 }
 
 #[tokio::test]
-async fn who_watches_closely_is_told_every_step() {
-    let place = Place::new();
-    place.write("old", "1").unwrap();
-    let mut watch = place.directory.watch_closely(&Relative::root(), Below::All).unwrap();
+async fn a_detailed_watch_reports_every_step() {
+    let fixture = Fixture::new();
+    fixture.write("old", "1").unwrap();
+    let mut watch = fixture.directory.watch_closely(&Relative::root(), Below::All).unwrap();
     let mut next = async |count: usize| {
         let mut seen = Vec::new();
         while seen.len() < count {
             let wait = tokio::time::timeout(Duration::from_secs(60), watch.next());
-            let told = match wait.await.unwrap_or_else(|_| panic!("only {seen:?}")).unwrap() {
+            let reported = match wait.await.unwrap_or_else(|_| panic!("only {seen:?}")).unwrap() {
                 Watched::Event(event) => format!("{:?} {}", event.kind, event.path),
                 other => format!("{other:?}"),
             };
-            seen.push(told);
+            seen.push(reported);
         }
         seen.join(", ")
     };
-    // Written whole beside, it appears; renamed, it had another name before.
-    let beside = Directory::open(&place.root(""), None, Reach::Beneath).unwrap();
-    let mut part = beside.write(&relative("old"), Above::MustExist, Expect::Anything).unwrap();
+    // An atomic write is reported as `Appeared`, a rename as `MovedAway` and `Created`.
+    let unstaged = Directory::open(&fixture.root(""), None, Reach::Beneath).unwrap();
+    let mut part = unstaged.write(&relative("old"), Above::MustExist, Expect::Anything).unwrap();
     part.write(b"2").unwrap();
     part.finish().unwrap();
     assert_eq!(next(1).await, "Appeared old");
-    std::fs::rename(place.root("old"), place.root("new")).unwrap();
+    std::fs::rename(fixture.root("old"), fixture.root("new")).unwrap();
     assert_eq!(next(2).await, "MovedAway old, Created new");
     let mode = PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(place.root("new"), mode).unwrap();
+    std::fs::set_permissions(fixture.root("new"), mode).unwrap();
     assert_eq!(next(1).await, "Permitted new");
-    std::fs::write(place.root("new"), "3").unwrap();
+    std::fs::write(fixture.root("new"), "3").unwrap();
     assert_eq!(next(1).await, "Modified new");
-    // What is made at once is told, each once.
-    std::fs::create_dir_all(place.root("d/e")).unwrap();
-    std::fs::write(place.root("d/e/f"), "").unwrap();
+    // Nested directories are each reported once.
+    std::fs::create_dir_all(fixture.root("d/e")).unwrap();
+    std::fs::write(fixture.root("d/e/f"), "").unwrap();
     assert_eq!(next(3).await, "Created d, Appeared d/e, Appeared d/e/f");
-    // A directory that is renamed is watched under its other name.
-    std::fs::rename(place.root("d"), place.root("g")).unwrap();
-    std::fs::write(place.root("g/e/h"), "").unwrap();
+    // A renamed directory is watched under its new name.
+    std::fs::rename(fixture.root("d"), fixture.root("g")).unwrap();
+    std::fs::write(fixture.root("g/e/h"), "").unwrap();
     assert_eq!(next(3).await, "MovedAway d, Created g, Created g/e/h");
-    std::fs::remove_dir_all(place.root("g/e")).unwrap();
+    std::fs::remove_dir_all(fixture.root("g/e")).unwrap();
     let mut removed: Vec<String> = next(3).await.split(", ").map(str::to_owned).collect();
     removed.sort();
     assert_eq!(removed, ["Removed g/e", "Removed g/e/f", "Removed g/e/h"]);
-    // And so is the end of all.
-    std::fs::remove_file(place.root("new")).unwrap();
+    // The removal of the root is reported last.
+    std::fs::remove_file(fixture.root("new")).unwrap();
     assert_eq!(next(1).await, "Removed new");
 }
 
 #[tokio::test]
 async fn a_file_is_watched_by_its_name() {
-    let place = Place::new();
-    place.write("f", "1").unwrap();
-    let mut watch = place.directory.watch(&relative("f"), Below::Children).unwrap();
-    place.write("other", "1").unwrap();
-    place.write("f", "2").unwrap();
+    let fixture = Fixture::new();
+    fixture.write("f", "1").unwrap();
+    let mut watch = fixture.directory.watch(&relative("f"), Below::Children).unwrap();
+    fixture.write("other", "1").unwrap();
+    fixture.write("f", "2").unwrap();
     let wait = tokio::time::timeout(Duration::from_secs(5), watch.next());
     assert_eq!(wait.await.unwrap().unwrap(), Watched::Event(FileEvent::created("f")));
 }
@@ -436,33 +441,33 @@ async fn a_file_is_watched_by_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No path made of dots, slashes, links and names reads or writes what is outside.
+    /// No path of dots, slashes, links and names reads or writes outside of the root.
     #[test]
     fn no_path_leaves_the_root(parts in prop::collection::vec(
         prop::sample::select(vec!["..", ".", "up", "abs", "d", "f", "", "...", "d/up"]), 1..8))
     {
-        let place = Place::new();
-        place.write("d/f", "in").unwrap();
-        symlink("..", place.root("up")).unwrap();
-        symlink("../..", place.root("d/up")).unwrap();
-        symlink(place.temp.path(), place.root("abs")).unwrap();
+        let fixture = Fixture::new();
+        fixture.write("d/f", "in").unwrap();
+        symlink("..", fixture.root("up")).unwrap();
+        symlink("../..", fixture.root("d/up")).unwrap();
+        symlink(fixture.temp.path(), fixture.root("abs")).unwrap();
         let mut text = parts.join("/");
         for last in ["", "/secret", "/root/../secret"] {
             text.push_str(last);
             let Ok(path) = Relative::parse(&text) else { continue };
-            if let Ok((mut file, _)) = place.directory.read(&path) {
+            if let Ok((mut file, _)) = fixture.directory.read(&path) {
                 let mut content = String::new();
                 file.read_to_string(&mut content).unwrap();
                 prop_assert_ne!(content, "secret");
             }
-            if let Ok(mut part) = place.directory.write(&path, Above::Make, Expect::Anything) {
+            if let Ok(mut part) = fixture.directory.write(&path, Above::Make, Expect::Anything) {
                 part.write(b"x").unwrap();
                 let _ = part.finish();
             }
-            let _ = place.directory.remove_tree(&path);
+            let _ = fixture.directory.remove_tree(&path);
         }
-        let outside = std::fs::read_dir(place.temp.path()).unwrap().count();
+        let outside = std::fs::read_dir(fixture.temp.path()).unwrap().count();
         prop_assert_eq!(outside, 3);
-        prop_assert_eq!(std::fs::read_to_string(place.temp.path().join("secret")).unwrap(), "secret");
+        prop_assert_eq!(std::fs::read_to_string(fixture.temp.path().join("secret")).unwrap(), "secret");
     }
 }

@@ -1,7 +1,7 @@
-//! The tree that clients see: prefixes over backends, the longest one wins.
+//! The file tree that clients see: prefixes mapped to backends, where the longest prefix wins.
 //!
-//! A directory's backend sees what is below its prefix; memories and rows keep whole paths, so that
-//! prefixes never share a name.
+//! A directory backend gets paths relative to its prefix. Memories and rows store whole paths, so that
+//! equal names under different prefixes never collide.
 
 use std::{
     io::{self, Seek, SeekFrom},
@@ -24,22 +24,21 @@ use crate::{
 };
 use model::Timestamp;
 
-/// What holds the files below a prefix.
+/// The storage of the files below a prefix.
 #[derive(Debug, Clone)]
 pub enum Backend {
     Directory(Directory),
     State(Arc<Memory>),
     /// Rows of the store.
     Rows(Rows),
-    /// Nothing that can be reached; with the reason.
+    /// The files are not accessible, for this reason.
     Nothing(&'static str),
 }
 
-/// A prefix and what holds the files below it.
+/// A prefix and its backend.
 #[derive(Debug, Clone)]
 pub struct Route {
     pub prefix: Relative,
-    /// What holds them.
     pub backend: Backend,
 }
 
@@ -52,16 +51,14 @@ pub struct Tree {
 
 /// The content of a file, or a part of it.
 pub struct Content {
-    /// What is known of the file.
     pub stat: Stat,
-    /// How many bytes come; `None` if only reading them tells.
+    /// The number of bytes, or `None` if it is unknown before reading them.
     pub length: Option<u64>,
     pub bytes: Box<dyn AsyncRead + Send + Unpin>,
 }
 
-/// A file that is open for reading: whatever has its name from here on, this is what is read.
+/// An open file. Replacing or renaming it does not affect its content.
 pub struct Opened {
-    /// What is known of the file.
     pub stat: Stat,
     source: Stored,
 }
@@ -72,22 +69,22 @@ enum Stored {
 }
 
 impl Opened {
-    /// At most `limit` of its bytes, from an offset on.
+    /// Returns up to `limit` bytes starting at an offset.
     pub fn part(self, offset: u64, limit: Option<u64>) -> Result<Content, FileError> {
         let Opened { stat, source } = self;
         let limit = limit.unwrap_or(u64::MAX);
         let left = stat.size.saturating_sub(offset).min(limit);
         Ok(match source {
             Stored::File(mut file) => {
-                // A file of the kernel's own says nothing of its size, nor where its offsets end.
+                // Kernel files, such as those in /proc, report a size of 0.
                 let length = (stat.size > 0).then_some(left);
-                let begin = if stat.size > 0 { offset.min(stat.size) } else { offset };
-                let most = match file.seek(SeekFrom::Start(begin)) {
+                let start = if stat.size > 0 { offset.min(stat.size) } else { offset };
+                let max = match file.seek(SeekFrom::Start(start)) {
                     Ok(_) => length.unwrap_or(limit),
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => 0,
                     Err(error) => return Err(FileError::from_io("read", &stat.path, error)),
                 };
-                let file = tokio::fs::File::from_std(file).take(most);
+                let file = tokio::fs::File::from_std(file).take(max);
                 Content { stat, length, bytes: Box::new(file) }
             }
             Stored::Bytes(bytes) => {
@@ -103,55 +100,54 @@ impl Opened {
 
 /// A file that is being written.
 pub enum Writing {
-    /// Into a directory; boxed, because blocking calls own it by turns.
+    /// Into a directory. Boxed, because it moves into blocking calls and back.
     Part(Option<Box<PartialFile>>),
-    /// Into memories or rows, of which only the whole is stored.
+    /// Into memories or rows, which store only complete files.
     Whole {
         backend: Backend,
         path: Relative,
-        /// What came so far.
+        /// The content received so far.
         bytes: Vec<u8>,
-        /// What is taken for granted.
         expect: Expect,
         now: Timestamp,
     },
 }
 
-/// Largest content that is gathered before it is stored.
-const WHOLE: usize = 64 << 20;
+/// The size limit of a file that is buffered in memory before it is stored.
+const MAX_BUFFERED_BYTES: usize = 64 << 20;
 
 impl Tree {
-    /// The tree of these routes at this time.
+    /// Creates a tree of these routes; writes get this time.
     #[must_use]
     pub fn new(mut routes: Vec<Route>, now: Timestamp) -> Self {
-        // The longest first, so that the first that fits wins.
+        // Longest prefix first, so that the first match wins.
         routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.as_str().len()));
         Self { routes, now }
     }
 
-    /// What is at a path; a link is not followed.
+    /// Returns the metadata of a path. A link is not followed.
     pub async fn stat(&self, path: &TreePath) -> Result<Stat, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        let found = match place.backend.clone() {
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
+        let found = match resolved.backend.clone() {
             Backend::Directory(directory) => blocking(move || directory.stat(&own)).await,
             Backend::State(memory) => memory.stat(&own),
             Backend::Rows(rows) => rows.stat(&own).await,
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
         match found {
-            Ok(stat) => Ok(place.shown(stat)),
-            // The way to a route is there even when nothing is at it.
+            Ok(stat) => Ok(resolved.in_tree(stat)),
+            // The parents of a route exist even if the route has no files.
             Err(FileError::Missing { .. } | FileError::NotSupported { .. })
-                if place.is_route() || self.is_above_routes(path) =>
+                if resolved.is_route() || self.is_above_routes(path) =>
             {
                 Ok(virtual_directory(&path.to_string()))
             }
-            Err(error) => Err(shown_error(error, path)),
+            Err(error) => Err(client_error(error, path)),
         }
     }
 
-    /// What is below a path to a depth, in order, after the one given.
+    /// Lists the entries below a path up to a depth, sorted, starting after `after`.
     pub async fn list(
         &self,
         path: &TreePath,
@@ -159,10 +155,10 @@ impl Tree {
         after: Option<&TreePath>,
         limit: usize,
     ) -> Result<Vec<Stat>, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        let after_own = after.and_then(|after| place.own(after));
-        let found = match place.backend.clone() {
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
+        let after_own = after.and_then(|after| resolved.own(after));
+        let found = match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 blocking(move || directory.list(&own, depth, after_own.as_ref(), limit)).await
             }
@@ -171,16 +167,16 @@ impl Tree {
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
         let mut found: Vec<Stat> = match found {
-            Ok(found) => found.into_iter().map(|stat| place.shown(stat)).collect(),
+            Ok(found) => found.into_iter().map(|stat| resolved.in_tree(stat)).collect(),
             Err(FileError::Missing { .. } | FileError::NotSupported { .. })
-                if place.is_route() || self.is_above_routes(path) =>
+                if resolved.is_route() || self.is_above_routes(path) =>
             {
                 Vec::new()
             }
-            Err(error) => return Err(shown_error(error, path)),
+            Err(error) => return Err(client_error(error, path)),
         };
         if after.is_none() {
-            // The routes' own directories stand first where they are not there already.
+            // Directories of routes that the backend does not list are inserted first.
             for name in self.routes_below(path) {
                 if !found.iter().any(|stat| stat.path == name) {
                     found.insert(0, virtual_directory(&name));
@@ -192,27 +188,27 @@ impl Tree {
 
     /// Opens a file for reading.
     pub async fn open(&self, path: &TreePath) -> Result<Opened, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        let whole = |entry: MemoryEntry, own: &Relative| Opened {
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
+        let in_memory = |entry: MemoryEntry, own: &Relative| Opened {
             stat: entry.stat(own.as_str()),
             source: Stored::Bytes(entry.bytes),
         };
-        let opened = match place.backend.clone() {
+        let opened = match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 let opened = blocking(move || directory.read(&own)).await;
                 opened.map(|(file, stat)| Opened { stat, source: Stored::File(file) })
             }
-            Backend::State(memory) => memory.get(&own).map(|entry| whole(entry, &own)),
-            Backend::Rows(rows) => rows.get(&own).await.map(|entry| whole(entry, &own)),
+            Backend::State(memory) => memory.get(&own).map(|entry| in_memory(entry, &own)),
+            Backend::Rows(rows) => rows.get(&own).await.map(|entry| in_memory(entry, &own)),
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
-        let mut opened = opened.map_err(|error| shown_error(error, path))?;
-        opened.stat = place.shown(opened.stat);
+        let mut opened = opened.map_err(|error| client_error(error, path))?;
+        opened.stat = resolved.in_tree(opened.stat);
         Ok(opened)
     }
 
-    /// Opens a file for reading from an offset, at most `limit` bytes.
+    /// Opens a file for reading up to `limit` bytes, starting at an offset.
     pub async fn read(
         &self,
         path: &TreePath,
@@ -222,19 +218,19 @@ impl Tree {
         self.open(path).await?.part(offset, limit)
     }
 
-    /// Begins to write a file.
+    /// Starts writing a file.
     pub async fn write(
         &self,
         path: &TreePath,
         above: Above,
         expect: Expect,
     ) -> Result<Writing, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        match place.backend.clone() {
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
+        match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 let part = blocking(move || directory.write(&own, above, expect)).await;
-                let part = part.map_err(|error| shown_error(error, path))?;
+                let part = part.map_err(|error| client_error(error, path))?;
                 Ok(Writing::Part(Some(Box::new(part))))
             }
             backend @ (Backend::State(_) | Backend::Rows(_)) => {
@@ -245,13 +241,13 @@ impl Tree {
         }
     }
 
-    /// Makes a directory, or with [`Above::Make`] all above it too; one that is there is then no
-    /// error.
+    /// Creates a directory. With [`Above::Make`] also creates its parents, and an existing directory is not
+    /// an error.
     pub async fn make_directory(&self, path: &TreePath, above: Above) -> Result<(), FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
         let change = MemoryChange::MakeDirectory { path: own.clone() };
-        let done = match place.backend.clone() {
+        let done = match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 blocking(move || match above {
                     Above::Make => directory.make_directories(&own),
@@ -270,40 +266,40 @@ impl Tree {
                     _ => Err(FileError::Exists { path: path.to_string() }),
                 }
             }
-            done => done.map_err(|error| shown_error(error, path)),
+            done => done.map_err(|error| client_error(error, path)),
         }
     }
 
     /// Removes a file or an empty directory.
     pub async fn remove(&self, path: &TreePath) -> Result<(), FileError> {
-        let place = self.removable(path)?;
-        let own = place.path.clone();
+        let resolved = self.removable(path)?;
+        let own = resolved.path.clone();
         let change = MemoryChange::Remove { path: own.clone() };
-        let done = match place.backend.clone() {
+        let done = match resolved.backend.clone() {
             Backend::Directory(directory) => blocking(move || directory.remove(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
-        done.map_err(|error| shown_error(error, path))
+        done.map_err(|error| client_error(error, path))
     }
 
-    /// Removes something and all below it.
+    /// Removes a file, or a directory with everything below it.
     pub async fn remove_tree(&self, path: &TreePath) -> Result<(), FileError> {
-        let place = self.removable(path)?;
-        let own = place.path.clone();
+        let resolved = self.removable(path)?;
+        let own = resolved.path.clone();
         let change = MemoryChange::RemoveTree { path: own.clone() };
-        let done = match place.backend.clone() {
+        let done = match resolved.backend.clone() {
             Backend::Directory(directory) => blocking(move || directory.remove_tree(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
-        done.map_err(|error| shown_error(error, path))
+        done.map_err(|error| client_error(error, path))
     }
 
-    /// Gives something another name. From one route to another only a file can go: it is copied
-    /// whole and then removed.
+    /// Renames a file or directory. Between routes only files can be moved: they are copied and then
+    /// removed.
     pub async fn rename(
         &self,
         from: &TreePath,
@@ -312,7 +308,7 @@ impl Tree {
     ) -> Result<(), FileError> {
         let (source, target) = (self.removable(from)?, self.removable(to)?);
         if source.route.prefix != target.route.prefix {
-            return self.carry(from, to, expect).await;
+            return self.move_between_routes(from, to, expect).await;
         }
         let (from_own, to_own) = (source.path.clone(), target.path.clone());
         let change = MemoryChange::Move { from: from_own.clone(), to: to_own.clone(), expect };
@@ -324,12 +320,17 @@ impl Tree {
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
             Backend::Nothing(what) => Err(unreachable_at(from, what)),
         };
-        done.map_err(|error| source.shown_in(error, &target))
+        done.map_err(|error| source.error_in_tree(error, &target))
     }
 
-    async fn carry(&self, from: &TreePath, to: &TreePath, expect: Expect) -> Result<(), FileError> {
+    async fn move_between_routes(
+        &self,
+        from: &TreePath,
+        to: &TreePath,
+        expect: Expect,
+    ) -> Result<(), FileError> {
         if self.stat(from).await?.kind == FileKind::Directory {
-            let what = "a directory cannot go from one route to another";
+            let what = "a directory cannot be moved between routes";
             return Err(FileError::NotSupported { path: from.to_string(), what });
         }
         let mut content = self.read(from, 0, None).await?;
@@ -348,18 +349,18 @@ impl Tree {
         self.remove(from).await
     }
 
-    /// Searches the files at or below a path. Dropping the future ends it.
+    /// Searches the files at or below a path. Dropping the future cancels the search.
     pub async fn search(
         &self,
         path: &TreePath,
         pattern: &str,
         limits: SearchLimits,
     ) -> Result<SearchResult, FileError> {
-        let place = self.place(path)?;
-        let (own, pattern) = (place.path.clone(), pattern.to_owned());
+        let resolved = self.resolve(path)?;
+        let (own, pattern) = (resolved.path.clone(), pattern.to_owned());
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(cancelled.clone());
-        let found = match place.backend.clone() {
+        let found = match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 blocking(move || directory.search(&own, &pattern, limits, &cancelled)).await
             }
@@ -376,44 +377,44 @@ impl Tree {
             }
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
         };
-        let mut found = found.map_err(|error| shown_error(error, path))?;
+        let mut found = found.map_err(|error| client_error(error, path))?;
         for found in &mut found.matches {
-            found.path = place.shown_path(&found.path);
+            found.path = resolved.tree_path(&found.path);
         }
         Ok(found)
     }
 
-    /// Watches a file or a directory from this instant on.
+    /// Starts watching a file or a directory.
     pub async fn watch(&self, path: &TreePath, below: Below) -> Result<TreeWatch, FileError> {
-        let place = self.place(path)?;
-        let own = place.path.clone();
-        let source = match place.backend.clone() {
+        let resolved = self.resolve(path)?;
+        let own = resolved.path.clone();
+        let source = match resolved.backend.clone() {
             Backend::Directory(directory) => {
                 let handle = tokio::runtime::Handle::current();
                 let watch = blocking(move || {
                     let _runtime = handle.enter();
                     directory.watch(&own, below)
                 });
-                let watch = watch.await.map_err(|error| shown_error(error, path))?;
+                let watch = watch.await.map_err(|error| client_error(error, path))?;
                 Source::Directory(Box::new(watch))
             }
             Backend::State(memory) => {
                 let events = memory.watch();
-                if !place.is_route() {
-                    memory.stat(&own).map_err(|error| shown_error(error, path))?;
+                if !resolved.is_route() {
+                    memory.stat(&own).map_err(|error| client_error(error, path))?;
                 }
                 Source::Memory { events, path: own, below }
             }
             Backend::Rows(_) => {
-                let what = "files that are rows of the store cannot be watched";
+                let what = "files that are stored as rows cannot be watched";
                 return Err(FileError::NotSupported { path: path.to_string(), what });
             }
             Backend::Nothing(what) => return Err(unreachable_at(path, what)),
         };
-        Ok(TreeWatch { source, prefix: place.prefix_shown() })
+        Ok(TreeWatch { source, prefix: resolved.tree_prefix() })
     }
 
-    fn place(&self, path: &TreePath) -> Result<Place<'_>, FileError> {
+    fn resolve(&self, path: &TreePath) -> Result<Resolved<'_>, FileError> {
         let whole = path.relative();
         for route in &self.routes {
             let Some(below) = whole.below(&route.prefix) else { continue };
@@ -421,26 +422,26 @@ impl Tree {
                 Backend::Directory(_) | Backend::Nothing(_) => below,
                 Backend::State(_) | Backend::Rows(_) => whole.clone(),
             };
-            return Ok(Place { route, backend: &route.backend, path });
+            return Ok(Resolved { route, backend: &route.backend, path });
         }
         Err(FileError::Missing { path: path.to_string() })
     }
 
-    /// As `place`, but not the root of a route.
-    fn removable(&self, path: &TreePath) -> Result<Place<'_>, FileError> {
-        let place = self.place(path)?;
-        if place.is_route() {
-            let what = "the root of a route is not moved or removed";
+    /// Like `resolve`, but refuses the root of a route.
+    fn removable(&self, path: &TreePath) -> Result<Resolved<'_>, FileError> {
+        let resolved = self.resolve(path)?;
+        if resolved.is_route() {
+            let what = "the root of a route cannot be moved or removed";
             return Err(FileError::NotSupported { path: path.to_string(), what });
         }
-        Ok(place)
+        Ok(resolved)
     }
 
     fn is_above_routes(&self, path: &TreePath) -> bool {
         self.routes_below(path).next().is_some()
     }
 
-    /// The names right below a path that lead to routes.
+    /// Returns the names directly below a path that lead to routes.
     fn routes_below(&self, path: &TreePath) -> impl Iterator<Item = String> {
         let mut names: Vec<String> = self
             .routes
@@ -459,13 +460,13 @@ impl Tree {
     }
 }
 
-struct Place<'a> {
+struct Resolved<'a> {
     route: &'a Route,
     backend: &'a Backend,
     path: Relative,
 }
 
-impl Place<'_> {
+impl Resolved<'_> {
     fn is_route(&self) -> bool {
         match self.backend {
             Backend::Directory(_) | Backend::Nothing(_) => self.path.is_root(),
@@ -473,7 +474,7 @@ impl Place<'_> {
         }
     }
 
-    /// What a path of the tree is to the backend.
+    /// Converts a path of the tree to a path of the backend.
     fn own(&self, path: &TreePath) -> Option<Relative> {
         match self.backend {
             Backend::Directory(_) | Backend::Nothing(_) => {
@@ -483,8 +484,8 @@ impl Place<'_> {
         }
     }
 
-    /// What stands before the backend's paths in the tree.
-    fn prefix_shown(&self) -> String {
+    /// Returns the prefix of the backend's paths in the tree.
+    fn tree_prefix(&self) -> String {
         match self.backend {
             Backend::Directory(_) | Backend::Nothing(_) if !self.route.prefix.is_root() => {
                 format!("/{}/", self.route.prefix)
@@ -493,32 +494,32 @@ impl Place<'_> {
         }
     }
 
-    fn shown_path(&self, own: &str) -> String {
-        let path = format!("{}{own}", self.prefix_shown());
+    fn tree_path(&self, own: &str) -> String {
+        let path = format!("{}{own}", self.tree_prefix());
         match path.trim_end_matches('/') {
             "" => "/".into(),
             trimmed => trimmed.to_owned(),
         }
     }
 
-    fn shown(&self, mut stat: Stat) -> Stat {
-        stat.path = self.shown_path(&stat.path);
+    fn in_tree(&self, mut stat: Stat) -> Stat {
+        stat.path = self.tree_path(&stat.path);
         stat
     }
 
-    /// An error names the path that the client gave, whichever of the two it is about.
-    fn shown_in(&self, error: FileError, other: &Place<'_>) -> FileError {
+    /// Replaces the path in an error by the client's path of the source or the target.
+    fn error_in_tree(&self, error: FileError, other: &Resolved<'_>) -> FileError {
         let target = other.path.to_string();
         let source = self.path.to_string();
-        let (shown_source, shown_target) = (self.shown_path(&source), other.shown_path(&target));
+        let (source_path, target_path) = (self.tree_path(&source), other.tree_path(&target));
         error.with_path(
-            |path| if path == target { shown_target.clone() } else { shown_source.clone() },
+            |path| if path == target { target_path.clone() } else { source_path.clone() },
         )
     }
 }
 
 impl Writing {
-    /// Adds to the content.
+    /// Appends to the content.
     pub async fn write(&mut self, more: Bytes) -> Result<(), FileError> {
         match self {
             Writing::Part(slot) => {
@@ -532,8 +533,8 @@ impl Writing {
                 written
             }
             Writing::Whole { bytes, path, .. } => {
-                if bytes.len() + more.len() > WHOLE {
-                    let limit = WHOLE as u64;
+                if bytes.len() + more.len() > MAX_BUFFERED_BYTES {
+                    let limit = MAX_BUFFERED_BYTES as u64;
                     return Err(FileError::TooLarge { path: format!("/{path}"), limit });
                 }
                 bytes.extend_from_slice(&more);
@@ -542,7 +543,7 @@ impl Writing {
         }
     }
 
-    /// Makes the file visible, whole; it is on stable storage when this answers. Says what it is.
+    /// Makes the complete file visible; it is on stable storage when this returns. Returns its version.
     pub async fn finish(self) -> Result<Option<u64>, FileError> {
         match self {
             Writing::Part(Some(part)) => {
@@ -552,20 +553,20 @@ impl Writing {
                 Err(FileError::Unavailable { reason: "the write was interrupted".into() })
             }
             Writing::Whole { backend, path, bytes, expect, now } => {
-                let shown = TreePath::parse(&format!("/{path}"))?;
+                let tree_path = TreePath::parse(&format!("/{path}"))?;
                 let change = MemoryChange::Put { path, bytes: bytes.into(), expect };
                 let done = match backend {
                     Backend::State(memory) => memory.change(change).await,
                     Backend::Rows(rows) => rows.change(change, now).await,
                     Backend::Directory(_) | Backend::Nothing(_) => return Ok(None),
                 };
-                done.map(Some).map_err(|error| shown_error(error, &shown))
+                done.map(Some).map_err(|error| client_error(error, &tree_path))
             }
         }
     }
 }
 
-/// Something in the tree that is watched.
+/// A watch on a file or directory of the tree.
 pub struct TreeWatch {
     source: Source,
     prefix: String,
@@ -577,14 +578,16 @@ enum Source {
 }
 
 impl TreeWatch {
-    /// What is seen next.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Watched, FileError> {
         use tokio::sync::broadcast::error::RecvError;
         let mut seen = match &mut self.source {
             Source::Directory(watch) => watch.next().await?,
             Source::Memory { events, path, below } => loop {
                 match events.recv().await {
-                    Ok(event) if is_seen(&event.path, path, *below) => break Watched::Event(event),
+                    Ok(event) if is_watched(&event.path, path, *below) => {
+                        break Watched::Event(event);
+                    }
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => break Watched::Lost,
                     Err(RecvError::Closed) => break Watched::Gone,
@@ -598,14 +601,14 @@ impl TreeWatch {
     }
 }
 
-fn is_seen(path: &str, watched: &Relative, below: Below) -> bool {
+fn is_watched(path: &str, watched: &Relative, below: Below) -> bool {
     let Ok(path) = Relative::parse(path) else { return false };
     match path.below(watched) {
         Some(rest) => match below {
             Below::All => true,
             Below::Children => !rest.as_str().contains('/'),
         },
-        // What is above it and changes takes it along.
+        // A change above the watched path affects it too.
         None => watched.below(&path).is_some(),
     }
 }
@@ -657,7 +660,7 @@ fn virtual_directory(path: &str) -> Stat {
     }
 }
 
-fn shown_error(error: FileError, path: &TreePath) -> FileError {
+fn client_error(error: FileError, path: &TreePath) -> FileError {
     error.with_path(|_| path.to_string())
 }
 

@@ -1,8 +1,8 @@
-//! Watching files by inotify.
+//! File watches by inotify.
 //!
 //! A directory is watched with its entries, and recursively if requested. A file is watched by its name,
-//! because an atomic write gives the name to another file. A detailed watch reports every step of the
-//! kernel: renames, permissions, and changes of the directory itself.
+//! because an atomic write replaces the file. A detailed watch reports every event of the kernel: renames,
+//! permissions, and changes of the directory itself.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -26,12 +26,12 @@ use crate::{
 };
 use base::durable::PART;
 
-/// How many directories one watcher may watch.
+/// Directories per watch; further ones are not watched.
 const MAX_DIRECTORIES: usize = 4096;
 const READ_BUFFER_BYTES: usize = 64 << 10;
-/// How many events wait for a client before it loses some.
+/// Events queued for a client; beyond that it loses some.
 const MAX_PENDING_EVENTS: usize = 8192;
-/// How many new directories are added before later events are reported.
+/// The number of new directories that are added before later events are reported.
 const MAX_ADDED_AT_ONCE: usize = 64;
 
 /// The next report of a watcher.
@@ -46,16 +46,16 @@ pub enum Watched {
     Gone,
 }
 
-/// How deep a watcher watches.
+/// The depth of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Below {
-    /// Only what is in the directory itself.
+    /// Only the entries of the directory itself.
     Children,
-    /// All that is below it.
+    /// Everything below the directory.
     All,
 }
 
-/// Which events a watcher reports.
+/// The events that a watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     /// Files that appear, disappear or change their content.
@@ -80,7 +80,7 @@ impl Detail {
     }
 }
 
-/// An inotify event.
+/// One event of the inotify descriptor.
 struct Seen {
     watch: i32,
     flags: ReadFlags,
@@ -100,26 +100,26 @@ pub struct Watch {
     finishing: Option<u32>,
     /// A directory that is being renamed, with the cookie of the rename.
     moving: Option<(u32, String)>,
-    /// Paths that were reported because they were found, which the kernel may report again.
+    /// Paths that were reported after listing a directory, which the kernel may report again.
     found: HashSet<String>,
     /// The path of each watched directory.
     paths: HashMap<i32, String>,
-    /// The name of the file, if a file is watched.
+    /// The name of the watched file, if it is a file.
     only: Option<String>,
     root: i32,
     waiting: VecDeque<Watched>,
-    /// Directories that are still to be added.
-    ahead: VecDeque<(String, Known)>,
+    /// Directories that have yet to be added.
+    to_add: VecDeque<(String, Known)>,
     is_partial: bool,
 }
 
 impl Directory {
-    /// Watches a file or a directory from this instant on. Needs a runtime.
+    /// Starts watching a file or a directory. Needs a runtime.
     pub fn watch(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
         self.watch_with(path, below, Detail::Contents)
     }
 
-    /// Like `watch`, with a report of every step.
+    /// Like `watch`, but reports every step.
     pub fn watch_closely(&self, path: &Relative, below: Below) -> Result<Watch, FileError> {
         self.watch_with(path, below, Detail::EveryStep)
     }
@@ -134,7 +134,7 @@ impl Directory {
         let source = inotify::init(flags).map_err(failed("watch", path))?;
         #[expect(
             deprecated,
-            reason = "the descriptor is owned, which is all it asks for; the other way is unsafe"
+            reason = "the descriptor is owned, which is the only requirement; the alternative is unsafe"
         )]
         let source = AsyncFd::new(source).map_err(failed_io("watch", path))?;
         let (watched, only) = match self.stat(path)?.kind {
@@ -156,7 +156,7 @@ impl Directory {
             only,
             root: -1,
             waiting: VecDeque::new(),
-            ahead: VecDeque::new(),
+            to_add: VecDeque::new(),
             is_partial: false,
         };
         watch.root = watch.add(watched.as_str()).map_err(failed("watch", path))?;
@@ -214,12 +214,12 @@ impl Watch {
             }
             drop(ready);
             for seen in seen {
-                self.see(seen);
+                self.handle(seen);
             }
         }
     }
 
-    fn see(&mut self, Seen { watch, flags, cookie, name }: Seen) {
+    fn handle(&mut self, Seen { watch, flags, cookie, name }: Seen) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(Watched::Lost);
             return;
@@ -227,10 +227,10 @@ impl Watch {
         let arrives = flags.contains(ReadFlags::MOVED_TO);
         if let Some((_, path)) = self.moving.take_if(|(of, _)| !(arrives && *of == cookie)) {
             // It was moved out of the watched directories.
-            self.leave(&path);
+            self.remove_watches(&path);
         }
         if flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-            self.see_itself(watch, flags);
+            self.handle_self(watch, flags);
             return;
         }
         let Some(above) = self.paths.get(&watch) else { return };
@@ -253,17 +253,17 @@ impl Watch {
         let path = if above.is_empty() { name } else { format!("{above}/{name}") };
         let is_directory = flags.contains(ReadFlags::ISDIR);
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-            self.see_new(path, flags, cookie);
+            self.handle_new(path, flags, cookie);
         } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             let moved = self.detail == Detail::EveryStep && flags.contains(ReadFlags::MOVED_FROM);
             if is_directory && moved {
                 self.moving = Some((cookie, path.clone()));
             } else if is_directory {
-                self.leave(&path);
+                self.remove_watches(&path);
             }
             self.found.remove(&path);
-            let what = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
-            self.report(FileEvent::of(&path, what));
+            let kind = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
+            self.report(FileEvent::of(&path, kind));
         } else if flags.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MODIFY) {
             self.report(FileEvent::modified(&path));
         } else if flags.contains(ReadFlags::ATTRIB) {
@@ -272,12 +272,12 @@ impl Watch {
     }
 
     /// Handles a new name.
-    fn see_new(&mut self, path: String, flags: ReadFlags, cookie: u32) {
+    fn handle_new(&mut self, path: String, flags: ReadFlags, cookie: u32) {
         let enters = flags.contains(ReadFlags::ISDIR) && self.below == Below::All;
         if self.detail == Detail::Contents {
             self.report(FileEvent::created(&path));
             if enters {
-                self.ahead.push_back((path, Known::NotYet));
+                self.to_add.push_back((path, Known::NotYet));
             }
             return;
         }
@@ -286,13 +286,13 @@ impl Watch {
         if self.found.remove(&path) {
             return;
         }
-        let what = if whole { FileEventKind::Appeared } else { FileEventKind::Created };
-        self.report(FileEvent::of(&path, what));
+        let kind = if whole { FileEventKind::Appeared } else { FileEventKind::Created };
+        self.report(FileEvent::of(&path, kind));
         if let Some((_, old)) = self.moving.take() {
             self.rename(&old, &path);
         } else if enters {
             // The entries of a moved directory are known; a new directory may have entries already.
-            self.ahead.push_back((path, if moved { Known::Already } else { Known::NotYet }));
+            self.to_add.push_back((path, if moved { Known::Already } else { Known::NotYet }));
             for _ in 0..MAX_ADDED_AT_ONCE {
                 if !self.add_next() {
                     break;
@@ -302,13 +302,13 @@ impl Watch {
     }
 
     /// Handles an event on a watched directory itself.
-    fn see_itself(&mut self, watch: i32, flags: ReadFlags) {
-        let gone = flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
-        if watch == self.root && gone {
+    fn handle_self(&mut self, watch: i32, flags: ReadFlags) {
+        let removed = flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
+        if watch == self.root && removed {
             if let (Detail::EveryStep, Some(path)) = (self.detail, self.paths.get(&watch)) {
                 let moved = flags.contains(ReadFlags::MOVE_SELF);
-                let what = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
-                self.report(FileEvent::of(&path.clone(), what));
+                let kind = if moved { FileEventKind::MovedAway } else { FileEventKind::Removed };
+                self.report(FileEvent::of(&path.clone(), kind));
             }
             self.push(Watched::Gone);
         }
@@ -335,11 +335,11 @@ impl Watch {
 
     /// Adds one of the pending directories. Returns whether there was one.
     fn add_next(&mut self) -> bool {
-        let Some((path, known)) = self.ahead.pop_front() else { return false };
+        let Some((path, known)) = self.to_add.pop_front() else { return false };
         match self.add(&path) {
             Ok(_) => self.add_below(&path, known),
             Err(Errno::NOSPC | Errno::MFILE) => {
-                self.ahead.clear();
+                self.to_add.clear();
                 self.partly();
             }
             // Removed meanwhile, or a link: not watched.
@@ -380,8 +380,8 @@ impl Watch {
             if known == Known::NotYet {
                 self.report_found(&below);
             }
-            if is_directory && self.ahead.len() <= MAX_DIRECTORIES {
-                self.ahead.push_back((below, known));
+            if is_directory && self.to_add.len() <= MAX_DIRECTORIES {
+                self.to_add.push_back((below, known));
             }
         }
     }
@@ -403,22 +403,22 @@ impl Watch {
         if self.paths.len() >= MAX_DIRECTORIES {
             return Err(Errno::NOSPC);
         }
-        let held = self.directory.resolve_directory(path)?;
+        let file = self.directory.resolve_directory(path)?;
         let watch =
-            inotify::add_watch(self.source.get_ref(), descriptor_path(&held), self.detail.flags())?;
+            inotify::add_watch(self.source.get_ref(), descriptor_path(&file), self.detail.flags())?;
         self.paths.insert(watch, path.to_owned());
         Ok(watch)
     }
 
-    fn leave(&mut self, path: &str) {
+    fn remove_watches(&mut self, path: &str) {
         let below = format!("{path}/");
-        let gone: Vec<i32> = self
+        let watches: Vec<i32> = self
             .paths
             .iter()
             .filter(|(_, watched)| *watched == path || watched.starts_with(&below))
             .map(|(&watch, _)| watch)
             .collect();
-        for watch in gone {
+        for watch in watches {
             self.paths.remove(&watch);
             // Fails if the directory was removed, which ended the watch.
             let _ = inotify::remove_watch(self.source.get_ref(), watch);

@@ -1,4 +1,4 @@
-//! Writing a file: the old one or the whole new one is visible, never a part.
+//! Atomic writes: readers see the old file or the complete new one.
 
 use std::{
     fs::File,
@@ -20,18 +20,18 @@ use crate::directory::{Directory, Reach, stat_at};
 use crate::{FileError, Relative, Stat, memory::Expect};
 use base::durable::part_name;
 
-/// How many links are followed at the end of a path, like in the kernel.
+/// The number of links followed at the end of a path, as in the kernel.
 const MAX_LINKS: u32 = 40;
 
-/// Makes comparing the version and renaming the file one step among our own writers.
-static NAMING: Mutex<()> = Mutex::new(());
+/// Makes the version check and the rename atomic among the writers of this process.
+static RENAME_LOCK: Mutex<()> = Mutex::new(());
 
-/// A file that is being written and has no name yet. Removed if it is dropped before `finish`.
+/// A file that is being written and does not have its final name. Removed if dropped before `finish`.
 #[derive(Debug)]
 pub struct PartialFile {
-    /// `None` after the last write: it is closed before the rename, so that a watcher sees one event.
+    /// `None` after the last write: closed before the rename, so that a watcher reports one event.
     file: Option<File>,
-    /// Where the unfinished file is.
+    /// The directory of the unfinished file.
     staging: OwnedFd,
     part: String,
     parent: OwnedFd,
@@ -42,7 +42,7 @@ pub struct PartialFile {
     below: Directory,
 }
 
-/// What to do about missing parent directories.
+/// How to handle missing parent directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above {
     MustExist,
@@ -50,7 +50,7 @@ pub enum Above {
 }
 
 impl Directory {
-    /// Begins to write a file. A link at the end of the path is followed, within the root.
+    /// Starts writing a file. A link at the end of the path is followed within the root.
     pub fn write(
         &self,
         path: &Relative,
@@ -63,7 +63,7 @@ impl Directory {
             self.make_directories(&above)?;
         }
         let failed = |errno: Errno| FileError::from_io("write", path.as_str(), errno.into());
-        let (parent, name, before) = self.place(path)?;
+        let (parent, name, before) = self.target(path)?;
         match (expect, &before) {
             (Expect::Absent, Some(_)) => {
                 return Err(FileError::Exists { path: path.to_string() });
@@ -73,12 +73,12 @@ impl Directory {
             }
             _ => {}
         }
-        let same_disk = |staging: &OwnedFd| {
+        let same_file_system = |staging: &OwnedFd| {
             let (one, other) = (fstat(staging).ok()?, fstat(&parent).ok()?);
             (one.st_dev == other.st_dev).then_some(())
         };
         let staging = match &self.staging {
-            Some(staging) if same_disk(staging).is_some() => staging.try_clone(),
+            Some(staging) if same_file_system(staging).is_some() => staging.try_clone(),
             _ => parent.try_clone(),
         }
         .map_err(|error| FileError::from_io("write", path.as_str(), error))?;
@@ -88,8 +88,8 @@ impl Directory {
         Ok(PartialFile { file, staging, part, parent, name, path, expect, finished: false, below })
     }
 
-    /// The directory and the name that a write goes to, and the file that is there.
-    fn place(
+    /// Returns the directory and name of the file to write, and the metadata of an existing file.
+    fn target(
         &self,
         path: &Relative,
     ) -> Result<(OwnedFd, String, Option<rustix::fs::Stat>), FileError> {
@@ -133,36 +133,37 @@ impl PartialFile {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let written = match &mut self.file {
             Some(file) => file.write_all(bytes),
-            None => Err(io::Error::other("it is finished")),
+            None => Err(io::Error::other("the file is finished")),
         };
         written.map_err(|error| self.failed(error))
     }
 
-    /// Gives the file an extended attribute.
+    /// Sets an extended attribute.
     pub fn set_attribute(&self, name: &str, value: &[u8]) -> Result<(), FileError> {
         let Some(file) = &self.file else { return Ok(()) };
         fsetxattr(file, name, value, XattrFlags::empty()).map_err(|errno| self.failed(errno.into()))
     }
 
-    /// Makes the file executable for everyone who may read it.
+    /// Makes the file readable and executable for everyone.
     pub fn make_executable(&self) -> Result<(), FileError> {
         let Some(file) = &self.file else { return Ok(()) };
         let mode = Mode::from_raw_mode(0o755);
         rustix::fs::fchmod(file, mode).map_err(|errno| self.failed(errno.into()))
     }
 
-    /// Renames the file to its place. It is on stable storage when this returns, if the directory is durable.
+    /// Renames the file to its final name. It is on stable storage when this returns, if the directory is
+    /// durable.
     pub fn finish(mut self) -> Result<Stat, FileError> {
         if let Some(file) = self.file.take()
             && self.below.is_synced()
         {
             file.sync_all().map_err(|error| self.failed(error))?;
         }
-        match self.give_name() {
-            // The same disk, but another mount: copy it beside its place first.
+        match self.rename() {
+            // The same file system, but another mount: first copy the file next to its final path.
             Err(Errno::XDEV) => {
-                self.move_beside().map_err(|error| self.failed(error))?;
-                self.give_name().map_err(|errno| self.failed(errno.into()))?;
+                self.copy_next_to_target().map_err(|error| self.failed(error))?;
+                self.rename().map_err(|errno| self.failed(errno.into()))?;
             }
             Err(errno) => return Err(self.failed(errno.into())),
             Ok(()) => {}
@@ -172,7 +173,7 @@ impl PartialFile {
         stat_at(&self.parent, &self.name, &self.path).map_err(|errno| self.failed(errno.into()))
     }
 
-    fn give_name(&self) -> Result<(), Errno> {
+    fn rename(&self) -> Result<(), Errno> {
         match self.expect {
             Expect::Anything => renameat(&self.staging, &self.part, &self.parent, &self.name),
             Expect::Absent => renameat_with(
@@ -183,7 +184,7 @@ impl PartialFile {
                 RenameFlags::NOREPLACE,
             ),
             Expect::Version(version) => {
-                let _naming = NAMING.lock();
+                let _lock = RENAME_LOCK.lock();
                 let found = stat_at(&self.parent, &self.name, &self.path);
                 if !found.is_ok_and(|found| found.version == Some(version)) {
                     return Err(Errno::AGAIN);
@@ -193,11 +194,11 @@ impl PartialFile {
         }
     }
 
-    fn move_beside(&mut self) -> io::Result<()> {
+    fn copy_next_to_target(&mut self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut made = File::from(openat(&self.staging, &self.part, flags, Mode::empty())?);
-        let (mut file, part) = create(&self.parent, Some(&fstat(&made)?))?;
-        io::copy(&mut made, &mut file)?;
+        let mut source = File::from(openat(&self.staging, &self.part, flags, Mode::empty())?);
+        let (mut file, part) = create(&self.parent, Some(&fstat(&source)?))?;
+        io::copy(&mut source, &mut file)?;
         file.sync_all()?;
         let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
         self.staging = self.parent.try_clone()?;
@@ -213,7 +214,7 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.finished {
-            // On failure the next start removes it.
+            // If this fails, the next start removes it.
             let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
         }
     }
@@ -225,7 +226,7 @@ fn create(staging: &OwnedFd, before: Option<&rustix::fs::Stat>) -> Result<(File,
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(staging, &part, flags, Mode::from_raw_mode(0o600))?;
     if let Some(before) = before {
-        // Only a privileged server can keep another owner.
+        // Only a privileged server can preserve another owner.
         let _ =
             fchown(&file, Some(Uid::from_raw(before.st_uid)), Some(Gid::from_raw(before.st_gid)));
     }

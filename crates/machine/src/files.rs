@@ -19,12 +19,12 @@ pub(crate) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Removes a directory tree. A missing one is a success.
+/// Removes a directory tree. Succeeds if it does not exist.
 pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
     ignore_missing(fs::remove_dir_all(path))
 }
 
-/// Removes a file. A missing one is a success.
+/// Removes a file. Succeeds if it does not exist.
 pub(crate) fn remove(file: &Path) -> io::Result<()> {
     ignore_missing(fs::remove_file(file))
 }
@@ -36,7 +36,7 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Adds what failed to an error, for `map_err`: "cannot mount the disk: no such device".
+/// Adds the failed operation to an error, for `map_err`: "cannot mount the disk: no such device".
 pub(crate) fn cannot(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }

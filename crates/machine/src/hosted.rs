@@ -1,7 +1,7 @@
 //! The provider traits for all sandboxes of this machine whose host is process 1.
 //!
-//! A sandbox lives as long as its host's socket is open. A dead sandbox leaves a directory
-//! and, depending on its kind, a cgroup or a container of the same name.
+//! A sandbox runs as long as its host's socket is open. A dead sandbox leaves a directory and, depending on
+//! its kind, a cgroup or a container of the same name.
 
 use std::fs;
 use std::io;
@@ -86,7 +86,7 @@ impl<K: SandboxKind> Hosted<K> {
         Ok(if frozen { Observed::Paused } else { Observed::Running })
     }
 
-    /// The state of a living sandbox.
+    /// Returns the state of a sandbox whose host runs.
     async fn observe_living(&self, id: &InstanceId) -> Result<Observed, ProviderError> {
         match self.observe(id).await? {
             Observed::Gone => Err(ProviderError::Gone { instance: id.clone() }),
@@ -117,7 +117,7 @@ impl<K: SandboxKind> Hosted<K> {
         if HostSocket::connect(&dir).await.map_err(failed)?.is_some() {
             return Ok(created(self.runtime_name(id)));
         }
-        // An earlier attempt began with the directory; what it left is in the way.
+        // An earlier attempt created the directory and failed; its leftovers are removed first.
         if dir.exists() {
             self.end(id).await?;
         }

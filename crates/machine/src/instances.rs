@@ -1,4 +1,4 @@
-//! What a provider of sandboxes on this machine keeps: directories, disks, the pool and the quotas.
+//! The state of a provider of sandboxes on this machine: directories, disks, the pool and the quotas.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,6 @@ pub(crate) struct DirectoryNames {
 /// The instances of one provider.
 #[derive(Debug)]
 pub(crate) struct Instances {
-    /// The server's home.
     pub(crate) home: PathBuf,
     /// The executable that hosts and launchers are started from.
     pub(crate) executable: PathBuf,
@@ -66,7 +65,8 @@ impl Instances {
         self.root.join(id.as_str())
     }
 
-    /// Copies our executable to where sandboxes see it, unless that is done. Returns its directory and name.
+    /// Copies our executable to a directory that sandboxes can see, on first use. Returns directory and
+    /// name.
     pub(crate) async fn copy_program(&self) -> Result<(PathBuf, String), ProviderError> {
         let programs = self.programs.clone();
         blocking("copy the host's program", move || programs.ready()).await
@@ -79,8 +79,9 @@ impl Instances {
         host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
     }
 
-    /// The name of the cgroup or container of the instance with this directory, if its label says so. A
-    /// warm instance keeps the name it was started with.
+    /// Returns the name of the cgroup or container from the label of an instance's directory. An instance
+    /// from
+    /// the pool keeps the name it was started with.
     pub(crate) fn labelled_name(dir: &Path) -> Option<String> {
         InstanceLabel::read(dir).map(|label| label.name)
     }

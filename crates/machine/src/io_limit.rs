@@ -1,9 +1,10 @@
-//! Disk rate limits: how fast a sandbox may write to its disk.
+//! Write rate limits for the disks of sandboxes.
 //!
-//! Programs write to memory first. The kernel writes that to the disk later, as fast as the disk takes it,
+//! Programs write to the page cache. The kernel writes it back to the disk later, as fast as the disk
+//! allows,
 //! while all other users of the disk and the CPU wait. So the write rate of each sandbox's loop device is
-//! limited. Version 2 of cgroups charges that later writing to the sandbox. Version 1 charges it to the
-//! kernel: there the limit is one of the device for the root cgroup, and does not end with the sandbox.
+//! limited. Version 2 of cgroups charges writeback to the sandbox. Version 1 charges it to the root cgroup:
+//! there the limit is set for the device in the root cgroup, and does not end with the sandbox.
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/device    the device, its rate, and the sandbox's name
@@ -24,7 +25,7 @@ use crate::lock::{lock, machine_lock};
 /// The file in a sandbox's directory that describes its [`IoLimit`].
 const FILE: &str = "device";
 
-/// The end of the names of the machine's notes.
+/// The suffix of the note files.
 const NOTE: &str = ".pace.lock";
 
 /// The write rate limit of a sandbox on its device.
@@ -58,13 +59,14 @@ impl IoLimit {
         })
     }
 
-    /// The device as the kernel writes it.
+    /// The device in the kernel's notation.
     fn device(&self) -> String {
         format!("{}:{}", self.major, self.minor)
     }
 
-    /// Limits what the kernel writes to the device, and notes that first. Direct writes of the sandbox's
-    /// programs are limited by its cgroup.
+    /// Limits writeback to the device, and writes the note first. Direct writes of the sandbox's programs
+    /// are
+    /// limited by its cgroup.
     pub(crate) fn set(&self, dir: &Path, cgroups: &Cgroups) -> io::Result<()> {
         if self.rate != 0 {
             fs::write(dir.join(FILE), format!("{} {} {}", self.device(), self.rate, self.name))?;
@@ -95,7 +97,6 @@ impl IoLimit {
         self.change(cgroups, self.rate, |_| Ok(()))
     }
 
-    /// Removes the limit.
     pub(crate) fn end(&self, cgroups: &Cgroups) -> io::Result<()> {
         self.change(cgroups, 0, remove)
     }
@@ -107,7 +108,7 @@ impl IoLimit {
         rate: u64,
         then: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
-        // The sandbox's own cgroup may be gone.
+        // The sandbox's cgroup may no longer exist.
         let _ = cgroups.limit_writes(&self.device(), rate);
         let Some(limits) = cgroups.root_write_limits() else { return Ok(()) };
         let note = note(&self.device())?;
@@ -125,7 +126,7 @@ fn note(device: &str) -> io::Result<PathBuf> {
     machine_lock(&format!("{device}.pace"))
 }
 
-/// Removes the limits of devices that nobody uses: they belonged to homes that no longer exist.
+/// Removes the limits of unused devices, which belonged to homes that no longer exist.
 pub(crate) fn sweep() -> io::Result<()> {
     let limits = Cgroups::new("/")?.root_write_limits();
     let lock_file = machine_lock("devices")?;

@@ -1,4 +1,4 @@
-//! What differs between sandboxes and containers.
+//! The differences between sandboxes and containers.
 //!
 //! [`Hosted`](crate::hosted::Hosted) implements the provider traits once, on top of this trait.
 
@@ -16,16 +16,16 @@ use crate::spec::SandboxSpec;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
 
-/// A kind of sandbox on this machine. A sandbox is known by its directory.
+/// A kind of sandbox on this machine. A sandbox is identified by its directory.
 pub(crate) trait SandboxKind: Send + Sync + Debug + 'static {
     const NAME: &'static str;
 
     fn instances(&self) -> &Instances;
 
-    /// What isolates a sandbox, in words.
+    /// The mechanisms that isolate a sandbox, as text.
     fn isolation(&self) -> Vec<String>;
 
-    /// What has to be installed before sandboxes can be started, in words.
+    /// The programs and modules that are missing to start sandboxes, as text.
     fn missing(&self) -> impl Future<Output = Vec<String>> + Send;
 
     /// The settings of a lease, completed with the defaults.

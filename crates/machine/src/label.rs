@@ -1,4 +1,4 @@
-//! What a sandbox or container was created for, as its directory says.
+//! The label of a sandbox or container: the lease and instance in its directory.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ impl InstanceLabel {
         }
     }
 
-    /// The lease and generation, as the host repeats them.
+    /// The lease and generation, which the host reports.
     pub(crate) fn purpose(&self) -> String {
         format!("{}:{}", self.lease_id, self.generation)
     }
@@ -56,7 +56,7 @@ impl InstanceLabel {
         };
         let labels = entries.flatten().filter_map(|entry| {
             let label = Self::read(&entry.path())?;
-            // A renamed directory is not the instance that its label names.
+            // A renamed directory does not belong to the instance in its label.
             (entry.file_name() == label.instance_id.as_str()).then_some(label)
         });
         Ok(labels.collect())

@@ -1,5 +1,5 @@
-//! What every sandbox and container finds in the same place: paths, descriptor numbers, limits, and the
-//! names of the files in an instance's directory.
+//! Constants that all sandboxes and containers share: paths, descriptor numbers, limits, and the names of
+//! the files in an instance's directory.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
@@ -19,10 +19,10 @@ pub(crate) const LOCK: &str = "launch.lock";
 /// The directory with the directories of an instance's terminals.
 pub(crate) const TERMINALS: &str = "t";
 
-/// Where the launcher and the programs it starts write their errors.
+/// The file for errors of the launcher and the programs it starts.
 pub(crate) const ERRORS: &str = "launch.err";
 
-/// How much of [`ERRORS`] is repeated to a client.
+/// The part of [`ERRORS`] that is reported to a client.
 const MAX_REASON_BYTES: usize = 4096;
 
 /// The directory inside with the host's executable.
@@ -52,7 +52,7 @@ pub(crate) const MAX_PENDING_SIGNALS: u64 = 16_384;
 /// The group `tty`, which owns terminals.
 pub(crate) const TERMINALS_GROUP: u32 = 5;
 
-/// Named shared memory outlives its processes: these bound it, and remove it with the last of them.
+/// Named shared memory outlives its processes. These limit it, and remove it with its last process.
 pub(crate) const SYSCTLS: [(&str, &str); 2] =
     [("kernel.shm_rmid_forced", "1"), ("kernel.shmall", "16384")];
 
@@ -138,7 +138,7 @@ pub(crate) fn filters() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Why a launch failed: how it ended, and the last lines of [`ERRORS`].
+/// Describes a failed launch: how it ended, and the last lines of [`ERRORS`].
 pub(crate) fn launch_failure(dir: &Path, how: &str) -> String {
     let text = fs::read_to_string(dir.join(ERRORS)).unwrap_or_default();
     let text = text.trim();

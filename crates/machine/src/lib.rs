@@ -1,7 +1,8 @@
 //! Sandboxes on this machine: Linux namespaces of our own, and containers of an engine.
 //!
-//! [`Namespace`] and [`Docker`] are two kinds of the same provider: `hosted` implements the provider traits,
-//! `kind` is what differs. Both stand on the modules below; neither uses the other.
+//! [`Namespace`] and [`Docker`] are two kinds of the same provider: `hosted` implements the provider
+//! traits,
+//! and `kind` is the trait for their differences. Both use the modules below; neither uses the other.
 
 mod blocking;
 mod cgroup;

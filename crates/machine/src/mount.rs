@@ -1,4 +1,4 @@
-//! Shows directories of the machine in a running sandbox.
+//! Mounts directories of the machine in a running sandbox.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use crate::sys::{self, MountAccess};
 /// A directory of the machine, and its path in a sandbox.
 pub(crate) type BindMount = (PathBuf, PathBuf);
 
-/// Decides where directories of the machine appear in the sandbox of a process. Returns all of them, and
-/// those that are not mounted yet.
+/// Chooses the mount points for directories of the machine in the sandbox of a process. Returns all
+/// mounts, and those that are missing.
 pub(crate) fn plan(
     pid: i32,
     directories: &[BindMount],
@@ -30,7 +30,7 @@ pub(crate) fn plan(
     Ok((all, missing))
 }
 
-/// Mounts directories of the machine in the sandbox of a process, by a launcher of our own.
+/// Mounts directories of the machine in the sandbox of a process, in a launcher process.
 pub(crate) async fn show(executable: &Path, pid: i32, directories: &[BindMount]) -> io::Result<()> {
     let output = tokio::process::Command::new(executable)
         .args(["sandbox", "mount"])
@@ -93,7 +93,7 @@ pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
         .collect::<io::Result<Vec<_>>>()?;
     sys::unshare(UnshareFlags::FS)?;
     sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
-    // From here on paths are resolved in the sandbox: its links cannot lead out.
+    // From here on paths are resolved in the sandbox, whose links cannot lead outside.
     for ((_, target), tree) in directories.iter().zip(&trees) {
         if root {
             sys::as_user(first_user, || fs::create_dir_all(target))?;
@@ -107,17 +107,17 @@ pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
     Ok(())
 }
 
-/// What is mounted at a path in a sandbox.
+/// The mount at a path in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MountState {
-    /// The directory in question.
+    /// The expected directory is mounted.
     Same,
-    /// Another directory.
+    /// Another directory is mounted.
     Other,
     None,
 }
 
-/// Compares what is mounted at `target` in the sandbox of a process with the directory `source`.
+/// Compares the mount at `target` in the sandbox of a process with the directory `source`.
 pub(crate) fn state(pid: i32, source: &Path, target: &Path) -> io::Result<MountState> {
     use std::os::unix::fs::MetadataExt;
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
@@ -132,7 +132,7 @@ pub(crate) fn state(pid: i32, source: &Path, target: &Path) -> io::Result<MountS
     Ok(if same { MountState::Same } else { MountState::Other })
 }
 
-/// The path of a directory whose first choice is taken: with the name of its parent appended.
+/// Returns an alternative to a mount point that is taken: the name of the source's parent is appended.
 fn longer_path(source: &Path, target: &Path) -> PathBuf {
     let parent = source.parent().and_then(Path::file_name).unwrap_or_default();
     let mut name = target.as_os_str().to_owned();

@@ -1,8 +1,8 @@
-//! The pool of warm sandboxes: started before a lease needs one.
+//! The pool of warm sandboxes, which are started before a lease needs one.
 //!
-//! A warm sandbox is a sandbox like any other, in a directory `warm-…` and without a label. To give it to a
-//! lease, its label is written, and its disk and directory are renamed. A server that is killed in between
-//! leaves a directory whose name is not its label's; the next start ends it.
+//! A warm sandbox is an ordinary sandbox in a directory `warm-…` without a label. To assign it to a lease,
+//! its label is written, and its disk and directory are renamed. A server that is killed in between leaves
+//! a directory whose name differs from its label; the next start removes it.
 //!
 //! The server holds a connection to each warm host. A host without a terminal ends when that closes, so a
 //! killed server leaves no warm sandbox behind.
@@ -31,10 +31,10 @@ use crate::spec::{EgressPolicy, SandboxSpec};
 use model::InstanceId;
 use provider::{HostSocket, Intent, ProviderError};
 
-/// Different settings for which sandboxes are kept warm: those requested last.
+/// The number of different settings for which sandboxes are kept warm: the most recently requested ones.
 const MAX_KINDS: usize = 4;
 
-/// The delay before a sandbox that was given away is replaced: its shell is starting meanwhile.
+/// The delay before a claimed sandbox is replaced, while its shell is starting.
 const REPLACE_DELAY: Duration = Duration::from_millis(150);
 
 /// The delay after a failed start.
@@ -43,7 +43,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The interval between two checks that warm sandboxes are alive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Which sandboxes are started before any is requested.
+/// The sandboxes that are started before any is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prewarm {
     /// Those with the default settings.
@@ -52,7 +52,7 @@ pub enum Prewarm {
     OnDemand,
 }
 
-/// What starts the sandboxes of a pool.
+/// Starts the sandboxes of a pool.
 pub(crate) trait WarmSource: Send + Sync {
     fn pool(&self) -> &Pool;
 
@@ -84,7 +84,7 @@ pub(crate) struct Pool {
     kinds: Mutex<VecDeque<SandboxSpec>>,
     /// Wakes [`keep_warm`] when a sandbox was requested.
     changed: Notify,
-    /// The connections to hosts that were given away.
+    /// The connections to hosts of claimed sandboxes.
     connections: Mutex<HashMap<InstanceId, UnixStream>>,
     /// Locked while a directory is renamed.
     renaming: Arc<Mutex<()>>,
@@ -110,7 +110,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a sandbox with these settings is requested.
+    /// Records that a sandbox with these settings is requested.
     fn note_request(&self, spec: &SandboxSpec) {
         // The names of an allow-list are resolved when a sandbox starts, and would become outdated. So would
         // a snapshot, which may be replaced.
@@ -266,8 +266,8 @@ async fn remove(source: &impl WarmSource, name: &str) {
     }
 }
 
-/// Gives a warm sandbox to an instance that is to be created. Returns the name of its cgroup or container;
-/// `None` if no warm sandbox has these settings.
+/// Assigns a warm sandbox to an instance that is to be created. Returns the name of its cgroup or
+/// container, or `None` if no warm sandbox has these settings.
 pub(crate) async fn claim(
     source: &impl WarmSource,
     intent: &Intent,
@@ -309,7 +309,7 @@ pub(crate) async fn claim(
     Ok(None)
 }
 
-/// Connects to a host and greets it. The host lives as long as the connection.
+/// Connects to a host and sends the greeting. The host runs as long as the connection.
 async fn greet(dir: &Path) -> io::Result<UnixStream> {
     let host = HostSocket::connect(dir).await?;
     let mut stream = host.ok_or(io::ErrorKind::ConnectionRefused)?.stream;
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(pool.lacking(), None);
         assert_eq!(pool.take(&one).map(|warm| warm.name).as_deref(), Some("b"));
         let take = |kind| pool.take(kind).map(|warm| warm.name);
-        assert_eq!(take(&one), None, "a sandbox of another kind is not given away");
+        assert_eq!(take(&one), None, "a sandbox of another kind is not claimed");
         assert_eq!(take(&two).as_deref(), Some("a"));
         assert_eq!(take(&two), None);
     }
@@ -363,8 +363,8 @@ mod tests {
         }
         let mut distinct = kinds.clone();
         distinct.dedup();
-        let gone = pool.take_unwanted();
-        assert_eq!(gone.len(), distinct.len().saturating_sub(MAX_KINDS), "{gone:?}");
+        let removed = pool.take_unwanted();
+        assert_eq!(removed.len(), distinct.len().saturating_sub(MAX_KINDS), "{removed:?}");
         let listed = SandboxSpec { egress: EgressPolicy::Only(vec![]), ..spec(1 << 30) };
         pool.note_request(&listed);
         assert!(!pool.kinds.lock().contains(&listed));

@@ -18,7 +18,7 @@ pub(crate) async fn dial(pid: i32, port: u16) -> Result<Connection, ProviderErro
     let failed =
         |source: io::Error| ProviderError::failed("connect to a port in a sandbox", source);
     let (sender, opened) = oneshot::channel();
-    // A thread of its own enters the namespace and ends there: a pool thread would have to return.
+    // A new thread enters the namespace and ends there: a pool thread would have to switch back.
     std::thread::Builder::new()
         .name("dial".to_owned())
         .spawn(move || {
@@ -26,7 +26,7 @@ pub(crate) async fn dial(pid: i32, port: u16) -> Result<Connection, ProviderErro
             let _ = sender.send(entered.and_then(|()| connect(port)));
         })
         .map_err(failed)?;
-    let ended = |_| io::Error::other("the connecting thread ended early");
+    let ended = |_| io::Error::other("the connecting thread panicked");
     let stream = opened.await.map_err(ended).and_then(|opened| opened).map_err(failed)?;
     stream.set_nonblocking(true).map_err(failed)?;
     let stream = tokio::net::TcpStream::from_std(stream).map_err(failed)?;

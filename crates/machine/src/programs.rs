@@ -1,7 +1,7 @@
 //! Copies of our executable, in a directory that every sandbox can see.
 //!
-//! A copy, so that the original may be replaced or removed while sandboxes run. The whole directory is
-//! shown inside, so a running host can replace itself by a later version.
+//! A copy allows the original to be replaced or removed while sandboxes run. The whole directory is mounted
+//! inside, so a running host can replace itself by a later version.
 
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ impl Programs {
         Ok(format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec()))
     }
 
-    /// Copies our executable unless that is done, and returns the directory and the file name. Blocks the
-    /// first time.
+    /// Copies our executable on first use, and returns the directory and the file name. Blocks the first
+    /// time.
     pub(crate) fn ready(&self) -> io::Result<(PathBuf, String)> {
         let mut name = self.name.lock();
         if let Some(name) = &*name {

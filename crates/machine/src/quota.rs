@@ -1,4 +1,4 @@
-//! Disk quotas for what sandboxes write outside their own disks.
+//! Disk quotas for writes of sandboxes outside of their own disks.
 //!
 //! A workspace is a directory of the machine, on a disk that all sandboxes share and that has no quota. So
 //! the free space of that disk is polled. When it shrinks, the writes of each sandbox to its mounted
@@ -36,13 +36,13 @@ const MAX_STEP_BYTES: u64 = 1 << 30;
 /// A file counts for at least one block: an empty file takes an inode.
 const MIN_FILE_BYTES: u64 = 4096;
 
-/// Files of a sandbox that are counted at most.
+/// Further files of a sandbox are not counted.
 const MAX_FILES: usize = 1 << 20;
 
-/// The file in a sandbox's directory that holds its [`SharedWrites`].
+/// The file in a sandbox's directory that contains its [`SharedWrites`].
 const FILE: &str = "shown.json";
 
-/// The directories of the machine that a sandbox may write to, and how much.
+/// The directories of the machine that a sandbox may write to, and the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SharedWrites {
     directories: Vec<PathBuf>,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_were_there_before_do_not_count() {
+    fn files_from_before_the_mount_do_not_count() {
         let dir = std::env::temp_dir().join(format!("stead-quota-{}", std::process::id()));
         fs::create_dir_all(dir.join("below")).unwrap();
         fs::write(dir.join("below/file"), vec![1; 100_000]).unwrap();

@@ -1,7 +1,7 @@
-//! Slots: numbers that tell the running sandboxes of this machine apart, whichever server they belong to.
+//! Slots: unique numbers of the running sandboxes of this machine, across all servers.
 //!
-//! A slot decides a sandbox's user range and its addresses. It is a locked file in `/run/stead`; the
-//! sandbox holds the descriptor, so the kernel frees the slot when its last process ends.
+//! A slot determines a sandbox's user range and its addresses. It is a locked file in `/run/stead`; the
+//! sandbox holds the descriptor, so the kernel frees the slot when its last process exits.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::lock::{machine_lock, open_lock};
 /// The number of slots: each has four addresses of 198.18.0.0/15.
 pub(crate) const SLOTS: u32 = 1 << 15;
 
-/// The file in an instance's directory that holds the number of its slot.
+/// The file in an instance's directory that contains the number of its slot.
 const SLOT: &str = "slot";
 
 /// Takes a free slot for the sandbox of a directory. The slot is held as long as the descriptor is open.
@@ -30,7 +30,7 @@ pub(crate) fn take(dir: &Path, name: &str) -> io::Result<(u32, OwnedFd)> {
         let path = machine_lock(&slot.to_string())?;
         let file = open_lock(&path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // A slot that was just given back has no file name any more, so this lock protects nothing.
+            // A slot that was just released has no file name any more, so this lock protects nothing.
             Ok(()) if file.metadata()?.nlink() == 0 => {}
             Ok(()) => {
                 fs::write(dir.join(SLOT), slot.to_string())?;
@@ -57,7 +57,7 @@ pub(crate) fn sweep() -> io::Result<()> {
 }
 
 /// Removes the slot file of an instance that has ended.
-pub(crate) fn give_back(dir: &Path) -> io::Result<()> {
+pub(crate) fn release(dir: &Path) -> io::Result<()> {
     match fs::read_to_string(dir.join(SLOT)) {
         Ok(slot) => remove_unless_taken(&machine_lock(&slot)?),
         Err(_) => Ok(()),

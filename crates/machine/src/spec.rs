@@ -1,6 +1,6 @@
-//! The settings of a sandbox: its limits, its egress and what it is made from.
+//! The settings of a sandbox: limits, egress, image and snapshot.
 //!
-//! Pure. Field names are those of a lease's `spec`, so an error names the field that a client wrote.
+//! Pure. Field names are those of a lease's `spec`, so an error contains the field of the client.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub struct SandboxSpec {
     /// Bytes of its own disk.
     pub disk: u64,
     pub egress: EgressPolicy,
-    /// The image it is made from; `None` for this machine's programs, read-only.
+    /// The image, or `None` for this machine's programs, read-only.
     pub image: Option<String>,
     /// The snapshot that its disk starts from.
     pub snapshot: Option<String>,
@@ -34,7 +34,7 @@ pub struct SandboxSpec {
     pub volumes: Vec<VolumeMount>,
 }
 
-/// What a sandbox may reach over the network.
+/// The allowed network egress of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EgressPolicy {
@@ -42,11 +42,11 @@ pub enum EgressPolicy {
     None,
     /// The internet, but not this machine, private, link-local or metadata addresses.
     Public,
-    /// Everything that this machine reaches, except this machine itself.
+    /// All destinations that this machine can reach, except this machine itself.
     All,
     /// These destinations.
     Only(Vec<Destination>),
-    /// What these rules allow.
+    /// The destinations that these rules allow.
     Ruled(EgressRules),
 }
 
@@ -185,7 +185,7 @@ fn volumes(field: &str, value: &Value) -> Result<Vec<VolumeMount>, BadSpec> {
     }
     for (nth, mounted) in all.iter().enumerate() {
         mounted.check().map_err(|reason| bad(field, reason))?;
-        // A volume within another would hide a part of it, or be hidden.
+        // A volume inside of another would hide a part of it, or be hidden.
         let within = |one: &str, other: &str| {
             one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_setting_is_named() {
+    fn the_error_contains_the_refused_field() {
         for (spec, field) in [
             (json!({"memory": "much"}), "memory"),
             (json!({"memory": 1}), "memory"),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_leave_a_part_of_a_small_machine_to_the_server() {
+    fn the_defaults_reserve_a_part_of_a_small_machine_for_the_server() {
         let spec = SandboxSpec::default_for(2 * GIB, 2);
         assert_eq!((spec.memory, spec.milli_cpus), (GIB, 1500));
     }

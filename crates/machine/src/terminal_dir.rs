@@ -1,9 +1,9 @@
 //! Moves a terminal's directory into an instance, and back.
 //!
 //! A terminal's directory outlives instances, and the server reads it under one path; but only the host of
-//! its own sandbox may see it. So the directory is moved into the instance's directory, and a link takes
-//! its place; when the instance ends it is moved back. Each move exchanges two names in one step, so the
-//! path works at every moment.
+//! its own sandbox may see it. So the directory is moved into the instance's directory and replaced by a
+//! link; when the instance ends it is moved back. Each move exchanges two names atomically, so the path is
+//! always valid.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) fn move_in(area: &Path, terminal: &str, outside: &Path) -> io::Result
             if at == inside && inside.is_dir() {
                 return Ok(());
             }
-            // The instance that had it ended by a crash: take it from there.
+            // The previous instance crashed: take the directory from there.
             if at.is_dir() {
                 move_out(&at, outside)?;
             } else {
@@ -33,7 +33,7 @@ pub(crate) fn move_in(area: &Path, terminal: &str, outside: &Path) -> io::Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(outside)?,
         Err(error) => return Err(error),
     }
-    // The directory is outside, so anything with its name inside is stale: the link of an interrupted
+    // The directory is outside, so an entry with its name inside is stale: the link of an interrupted
     // exchange, or the directory of a deleted terminal.
     match fs::symlink_metadata(&inside) {
         Ok(stale) if stale.is_dir() => fs::remove_dir_all(&inside)?,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminals_directory_has_one_path_wherever_it_is() {
+    fn a_terminals_directory_has_the_same_path_inside_and_outside() {
         let home = scratch("moves");
         let (one, two) = (home.join("one/t"), home.join("two/t"));
         fs::create_dir_all(&one).unwrap();
@@ -104,7 +104,7 @@ mod tests {
         move_all_out(&two, &home.join("terminals")).unwrap();
         assert!(fs::symlink_metadata(&outside).unwrap().is_dir());
         assert_eq!(fs::read_to_string(outside.join("log")).unwrap(), "kept");
-        // If the instance's files are gone, the terminal can still be used.
+        // If the instance's files were deleted, the terminal can still be used.
         move_in(&one, "term_1", &outside).unwrap();
         fs::remove_dir_all(&one).unwrap();
         fs::create_dir_all(&one).unwrap();
@@ -120,11 +120,11 @@ mod tests {
         fs::create_dir_all(&area).unwrap();
         let (inside, outside) = (area.join("term_1"), home.join("terminals/term_1"));
         let delete = |name: &Path| host::shell::place::remove(name).unwrap();
-        // As the server deletes it, and as an earlier version did, which removed the link alone.
-        for gone in [delete as fn(&Path), |name: &Path| fs::remove_file(name).unwrap()] {
+        // As the server deletes it, and as an earlier version did, which removed only the link.
+        for remove in [delete as fn(&Path), |name: &Path| fs::remove_file(name).unwrap()] {
             move_in(&area, "term_1", &outside).unwrap();
             fs::write(outside.join("log"), "old").unwrap();
-            gone(&outside);
+            remove(&outside);
             move_in(&area, "term_1", &outside).unwrap();
             assert!(inside.is_dir() && fs::read_link(&outside).unwrap() == inside);
             assert!(!inside.join("log").exists());

@@ -1,4 +1,4 @@
-//! File trees that programs in a sandbox wrote: nothing leads out of them, and no link is followed.
+//! Access to files that programs in a sandbox wrote: no link is followed, and no path leads outside.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
 use crate::files::open_dir;
 
-/// A tree whose content is not ours, by its root.
+/// The root of a tree whose content is not trusted.
 pub(crate) struct UntrustedTree<'a>(pub(crate) BorrowedFd<'a>);
 
 impl UntrustedTree<'_> {
@@ -44,7 +44,7 @@ impl UntrustedTree<'_> {
         Ok(at)
     }
 
-    /// Writes a file, in place of whatever has its name.
+    /// Writes a file, replacing any existing entry of that name.
     pub(crate) fn write(&self, dir: &Path, name: &str, text: &str) -> io::Result<()> {
         let dir = self.make_dir(dir)?;
         let temporary = ".stead-new";
@@ -57,7 +57,7 @@ impl UntrustedTree<'_> {
     }
 }
 
-/// Makes a directory the root of this process, and unmounts everything outside it.
+/// Makes a directory the root of this process, and unmounts everything outside of it.
 pub(crate) fn change_root(root: BorrowedFd<'_>) -> io::Result<()> {
     let outside = open_dir(Path::new("/"))?;
     rustix::process::fchdir(root)?;

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! HOME/volumes/<id>/volume.json   its name, and when it was created
-//! HOME/volumes/<id>/data/         its content, with the user ids of the inside
+//! HOME/volumes/<id>/data/         its content, with the user ids of sandboxes
 //! ```
 //! The directories are the only record of the volumes. A volume is created and removed by one rename. A
-//! directory whose name begins with a dot was left unfinished by a killed server, and the next start
+//! directory whose name starts with a dot was left unfinished by a killed server, and the next start
 //! removes it.
 
 use std::{
@@ -29,7 +29,7 @@ const MAX_VOLUMES: usize = 10_000;
 const MAX_NAME_BYTES: usize = 128;
 const FILE: &str = "volume.json";
 const DATA: &str = "data";
-/// Directories of the system, over which no volume is mounted.
+/// System directories, over which no volume is mounted.
 const SYSTEM_DIRECTORIES: [&str; 8] =
     ["/proc", "/sys", "/dev", "/run", "/.stead", "/usr", "/etc", "/bin"];
 
@@ -45,7 +45,7 @@ pub struct Volume {
 /// Why a volume cannot be listed, created or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    #[error("a volume's name has 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' or '-'")]
+    #[error("a volume name must have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' or '-'")]
     BadName,
     #[error("volume with name {name} already exists")]
     Exists { name: String },
@@ -67,7 +67,7 @@ pub struct VolumeMount {
     pub id: String,
     /// The mount point inside.
     pub path: String,
-    /// The directory of the volume that is mounted; empty for all of it.
+    /// The directory of the volume to mount; empty for the whole volume.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subpath: String,
 }
@@ -76,7 +76,7 @@ impl VolumeMount {
     /// Validates the mount.
     ///
     /// # Errors
-    /// The reason, in words.
+    /// The reason, as text.
     pub fn check(&self) -> Result<(), String> {
         let plain = |path: &str| path.split('/').all(|name| !matches!(name, "" | "." | ".."));
         let VolumeMount { id, path, subpath } = self;
@@ -111,7 +111,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// The volumes of a home. Removes what a killed server left unfinished.
+    /// Opens the volumes of a home. Removes directories that a killed server left unfinished.
     #[must_use]
     pub fn new(home: &Path) -> Volumes {
         let dir = home.join("volumes");
@@ -180,7 +180,7 @@ impl Volumes {
     fn write(&self, volume: &Volume) -> io::Result<()> {
         let unfinished = self.dir.join(format!(".{}", volume.id));
         make_dir(&unfinished.join(DATA))?;
-        // Any user in a sandbox may use it. Users of the machine cannot get into the home.
+        // Any user in a sandbox may use it. Users of the machine cannot access the home.
         fs::set_permissions(unfinished.join(DATA), fs::Permissions::from_mode(0o777))?;
         let mut file = File::create(unfinished.join(FILE))?;
         file.write_all(&serde_json::to_vec(volume)?)?;
@@ -197,18 +197,19 @@ impl Volumes {
         if uuid::Uuid::try_parse(id).is_err() {
             return Ok(false);
         }
-        let gone = self.dir.join(format!(".{id}"));
-        match fs::rename(self.dir.join(id), &gone) {
+        let removed = self.dir.join(format!(".{id}"));
+        match fs::rename(self.dir.join(id), &removed) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             renamed => renamed.map_err(failed)?,
         }
         File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
-        fs::remove_dir_all(gone).map_err(failed)?;
+        fs::remove_dir_all(removed).map_err(failed)?;
         Ok(true)
     }
 
-    /// The metadata of a path in a volume, and the target of a link. The last link is not followed, and no
-    /// link leads out. Blocking.
+    /// Returns the metadata of a path in a volume, and the target of a link. The last link is not followed,
+    /// and
+    /// no link leads outside. Blocking.
     pub fn metadata(&self, id: &str, path: &str) -> io::Result<(Stat, Option<String>)> {
         let file = self.open(id, path)?;
         let stat = rustix::fs::fstat(&file)?;
@@ -292,7 +293,7 @@ pub(crate) async fn mount_all(
     volumes: &[VolumeMount],
 ) -> Result<(), ProviderError> {
     let failed = |source| ProviderError::failed("mount a volume", source);
-    // The descriptors stay open until the mounts are done, and name the directories: nobody can swap them.
+    // The mounts use the open descriptors, so the directories cannot be swapped meanwhile.
     let mut directories = Vec::new();
     let mut missing = Vec::new();
     for volume in volumes {
@@ -338,7 +339,7 @@ mod tests {
             assert!(matches!(volumes.create(name), Err(VolumeError::BadName)), "{name}");
         }
         // Servers that were killed while they created and removed a volume.
-        for name in [".half", ".gone"] {
+        for name in [".half", ".removed"] {
             fs::create_dir_all(home.join("volumes").join(name).join(DATA)).unwrap();
         }
         let next = Volumes::new(&home);
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mounted_directory_is_in_its_volume_whatever_its_links() {
+    fn links_in_a_volume_never_lead_a_mount_outside() {
         let home = home();
         let volumes = Volumes::new(&home);
         let created = volumes.create("v").unwrap();

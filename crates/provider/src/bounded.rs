@@ -2,7 +2,7 @@
 //!
 //! [`Providers`](super::Providers) wraps each provider in [`Bounded`], so no caller can wait for a vendor, an
 //! engine or a host without a limit. A call that times out may still take effect later. That is safe,
-//! because every call asks for a state and names the instance.
+//! because every call requests a state of a specific instance.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,10 +44,10 @@ fn within<'a, T: Send + 'a>(
     })
 }
 
-/// The inner ability. [`Bounded`] only hands itself out for abilities that the inner provider has, and
-/// those do not change.
+/// Returns the inner ability. [`Bounded`] returns itself only for abilities that the inner provider has,
+/// and those do not change.
 fn inner<T: ?Sized>(ability: Option<&T>) -> &T {
-    ability.expect("the ability was there when the wrapper was handed out")
+    ability.expect("the wrapper was returned because the inner provider has the ability")
 }
 
 impl Provider for Bounded {

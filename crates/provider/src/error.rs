@@ -1,10 +1,10 @@
-//! How a provider fails, by what the caller can do about it.
+//! Errors of providers, by what the caller can do about them.
 
 use std::{sync::Arc, time::Duration};
 
 use model::InstanceId;
 
-/// Why a provider did not do what it was asked.
+/// Why a call of a provider failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProviderError {
     #[error("there is no provider {provider}")]
@@ -12,18 +12,18 @@ pub enum ProviderError {
     /// The provider lacks the ability; a retry does not help.
     #[error("provider {provider} cannot {what}")]
     Unsupported { provider: String, what: &'static str },
-    #[error("instance {instance} is gone")]
+    #[error("instance {instance} does not exist any more")]
     Gone { instance: InstanceId },
     /// The provider has too many requests; nothing was done.
-    #[error("the provider asks to wait: {reason}")]
+    #[error("the provider is rate limiting requests: {reason}")]
     Busy { retry_after: Option<Duration>, reason: String },
     /// The provider refused, and would refuse again.
     #[error("the provider refused to {doing}: {reason}")]
     Refused { doing: &'static str, reason: String },
-    /// The answer did not come in time: the call may or may not have taken effect.
-    #[error("{call} got no answer within {limit:?}")]
+    /// The reply did not arrive in time: the call may or may not have taken effect.
+    #[error("{call} got no reply within {limit:?}")]
     TimedOut { call: &'static str, limit: Duration },
-    /// The call failed, or its answer was lost: it may or may not have taken effect.
+    /// The call failed, or its reply was lost: it may or may not have taken effect.
     #[error("cannot {doing}")]
     Failed {
         doing: &'static str,
@@ -45,8 +45,9 @@ impl ProviderError {
         Self::Unsupported { provider: provider.to_owned(), what }
     }
 
-    /// A failure to connect to a host. A stopped host accepts no connections, and once its queue is full
-    /// the kernel reports `WouldBlock`: the host exists and does not answer.
+    /// Converts a failure to connect to a host. A stopped host accepts no connections, and once its queue
+    /// is
+    /// full the kernel reports `WouldBlock`: the host exists but does not respond.
     pub fn connect_failed(doing: &'static str, source: std::io::Error) -> Self {
         match source.kind() {
             std::io::ErrorKind::WouldBlock => {

@@ -1,7 +1,7 @@
 //! The socket of a host in the directory of its instance.
 //!
-//! The socket alone says whether a host lives: the kernel closes it with the host. The host's process id
-//! comes with the connection, so no number in a file can name a process that has it by chance.
+//! The socket shows whether a host runs: the kernel closes it with the host. The kernel also reports the
+//! host's process id, so a reused number in a file can never identify the wrong process.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-/// How long a host has to make room in its queue of connections.
+/// How long to wait for a free slot in the host's connection queue.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -22,12 +22,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 pub struct HostSocket {
     /// The connection, with nothing read from it.
     pub stream: UnixStream,
-    /// The host's process id on this machine; not reused while the host lives.
+    /// The host's process id on this machine; not reused while the host runs.
     pub pid: i32,
 }
 
 impl HostSocket {
-    /// Whether the host of this directory lives. A paused host accepts nothing, so its queue may be full.
+    /// Whether the host of this directory runs. A paused host accepts nothing, so its queue may be full.
     pub async fn is_alive(dir: &Path) -> io::Result<bool> {
         match Self::try_connect(dir).await {
             Ok(socket) => Ok(socket.is_some()),
@@ -36,8 +36,8 @@ impl HostSocket {
         }
     }
 
-    /// Connects to the host of this directory; `None` if no host lives there. Waits while its queue is
-    /// full.
+    /// Connects to the host of this directory. Returns `None` if no host runs there. Waits while its queue
+    /// is full.
     pub async fn connect(dir: &Path) -> io::Result<Option<Self>> {
         let deadline = Instant::now() + ACCEPT_TIMEOUT;
         loop {
@@ -52,8 +52,9 @@ impl HostSocket {
         }
     }
 
-    /// Connects to the host of this directory; `None` if no host lives there. Fails with `WouldBlock` if
-    /// its queue is full.
+    /// Connects to the host of this directory. Returns `None` if no host runs there. Fails with
+    /// `WouldBlock`
+    /// if its queue is full.
     pub async fn try_connect(dir: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = match rustix::fs::open(dir, flags, Mode::empty()) {

@@ -17,12 +17,12 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProviderError>> + 
 /// A byte stream to a host or to a program inside an instance.
 pub type Connection = Box<dyn ByteStream>;
 
-/// What a [`Connection`] can do.
+/// The traits of a [`Connection`].
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// What a provider can do, as `/api/providers` shows it.
+/// The capabilities of a provider, as `/api/providers` shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// A host runs inside, so terminals are real PTYs.
@@ -30,7 +30,8 @@ pub struct Capabilities {
     /// What survives a pause.
     pub pause: Fidelity,
     pub metrics: bool,
-    /// What separates instances from this machine and from each other, in words; empty if nothing does.
+    /// The mechanisms that isolate instances from this machine and from each other, as text. Empty if there
+    /// are none.
     pub isolation: Vec<String>,
 }
 
@@ -40,23 +41,23 @@ pub struct Capabilities {
 pub enum Fidelity {
     /// Every process, with its memory.
     Memory,
-    /// Files alone.
+    /// Only files.
     Filesystem,
     None,
 }
 
-/// What the instances of a provider have in common.
+/// Properties that all instances of a provider share.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// The initial environment of shells; `None` for the server's own.
+    /// The initial environment of shells, or `None` for the server's environment.
     pub environment: Option<Env>,
-    /// What one hour of a running instance costs.
+    /// The price of one hour of a running instance.
     pub hourly_price: Money,
-    /// How long an unreachable host is retried before it counts as gone.
+    /// How long an unreachable host is retried before it counts as lost.
     pub reconnect_timeout: Duration,
-    /// What is kept of an ended instance for the next one of its lease.
+    /// What the next instance of a lease inherits from an ended one.
     pub suspend: Fidelity,
-    /// Warm instances that wait for a lease; `None` if there is no pool.
+    /// The number of warm instances in the pool, or `None` if there is no pool.
     pub warm: Option<usize>,
 }
 
@@ -72,7 +73,7 @@ impl Default for Profile {
     }
 }
 
-/// An instance to be created, as it was recorded beforehand.
+/// An instance to be created, as recorded before the creation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intent {
     pub lease_id: LeaseId,
@@ -80,14 +81,14 @@ pub struct Intent {
     pub generation: u64,
     /// Never used for another instance.
     pub instance_id: InstanceId,
-    /// The provider's own settings.
+    /// Provider-specific settings.
     pub spec: serde_json::Value,
 }
 
 /// An instance that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
-    /// The provider's name for it; empty if that is our id.
+    /// The provider's name for the instance; empty if that is our id.
     pub reference: String,
 }
 
@@ -113,7 +114,7 @@ pub enum CopyTo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub name: String,
-    /// The space it takes on disk.
+    /// The used disk space.
     pub bytes: u64,
     /// When it was taken.
     pub at: Timestamp,
@@ -123,7 +124,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalMounts {
     pub terminal: TerminalId,
-    /// The terminal's own directory, for the host alone.
+    /// The terminal's own directory, which only the host uses.
     pub dir: PathBuf,
     /// Directories for the shell, each with its preferred path inside.
     pub mounts: Vec<(PathBuf, PathBuf)>,
@@ -160,7 +161,7 @@ pub struct Found {
     pub lease_id: LeaseId,
     pub generation: u64,
     pub instance_id: InstanceId,
-    /// The provider's name for it.
+    /// The provider's name for the instance.
     pub reference: String,
     pub observed: Observed,
 }
@@ -184,11 +185,11 @@ pub struct Exceeded {
     pub out_of_memory: u64,
     /// Processes that could not be created at the process limit.
     pub processes: u64,
-    /// Times its processes were killed for exceeding the disk quota.
+    /// How often its processes were killed for exceeding the disk quota.
     pub disk: u64,
 }
 
-/// What an instance may use.
+/// The resource limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     pub memory_bytes: u64,
@@ -200,7 +201,7 @@ pub struct ResourceLimits {
     pub disk_bytes: Option<u64>,
 }
 
-/// What an instance uses.
+/// The resource usage of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metrics {
     /// CPU time since it was created, in microseconds.

@@ -1,4 +1,4 @@
-//! The label file in an instance's directory, which says what the instance was created for.
+//! The label file in an instance's directory, which records the lease that the instance was created for.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ pub fn write_label(dir: &Path, label: &impl Serialize) -> io::Result<()> {
     replace_volatile(&dir.join(FILE), &serde_json::to_vec(label)?)
 }
 
-/// Reads the label of a directory; `None` if there is none that can be read.
+/// Reads the label of a directory. Returns `None` if it is missing or unreadable.
 #[must_use]
 pub fn read_label<T: DeserializeOwned>(dir: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()

@@ -1,8 +1,8 @@
-//! Kinds of compute that can run instances: the traits, the registry, and the provider `local`.
+//! Providers of compute that run instances: the traits, the registry, and the provider `local`.
 //!
-//! A provider is asked for states, not steps: every operation may be repeated after a crash or a lost
-//! reply, and then does nothing or what is left to do. Everything it creates carries the lease and the
-//! generation it was created for, so it can be found again. A provider knows nothing of the store.
+//! Callers request states, not steps: every operation may be repeated after a crash or a lost reply, and
+//! then does nothing or the remaining work. Every created resource carries a label with its lease and
+//! generation, so it can be found again. A provider does not use the store.
 
 mod bounded;
 mod error;

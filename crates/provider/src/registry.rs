@@ -1,4 +1,4 @@
-//! The providers of this server, by name.
+//! The registry of providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ impl Providers {
         Self { by_name: Arc::new(named.collect()), absent: Arc::default() }
     }
 
-    /// Adds the names of providers that this machine cannot run, and what each is missing.
+    /// Adds providers that this machine cannot run, each with its missing requirements.
     #[must_use]
     pub fn without(self, absent: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
         Self { absent: Arc::new(absent.into_iter().collect()), ..self }
     }
 
-    /// The providers that this machine cannot run, and what each is missing.
+    /// Returns the providers that this machine cannot run, each with its missing requirements.
     pub fn absent(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.absent.iter().map(|(name, missing)| (name.as_str(), missing.as_slice()))
     }
@@ -42,12 +42,12 @@ impl Providers {
         self.by_name.get(name).ok_or_else(unknown)
     }
 
-    /// All providers, ordered by name.
+    /// Returns all providers, sorted by name.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Provider>> {
         self.by_name.values()
     }
 
-    /// The snapshots of all providers, each with the name of its provider.
+    /// Returns the snapshots of all providers, each with the name of its provider.
     pub async fn snapshots(&self) -> Result<Vec<(String, Snapshot)>, ProviderError> {
         let mut all = Vec::new();
         for provider in self.all() {
@@ -58,7 +58,7 @@ impl Providers {
         Ok(all)
     }
 
-    /// Removes the snapshots of this name from all providers. Returns whether there was one.
+    /// Removes the snapshots of this name from all providers. Returns whether any existed.
     pub async fn remove_snapshot(&self, name: &str) -> Result<bool, ProviderError> {
         let mut removed = false;
         for provider in self.all() {

@@ -1,4 +1,4 @@
-//! What every provider does, and the abilities that only some have.
+//! The trait of all providers, and traits for optional abilities.
 //!
 //! An optional ability is a trait of its own: [`Provider::disks`] and its siblings return it, or `None`.
 //! [`bounded`](super::bounded) gives every call of these traits a deadline; a test fails on a method that
@@ -15,19 +15,20 @@ use super::instance::{
 };
 use model::{Instance, LeaseId};
 
-/// A kind of compute.
+/// A source of compute, such as containers or a vendor's sandboxes.
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// The name by which clients choose it.
+    /// The name by which clients select the provider.
     fn name(&self) -> &str;
 
     fn capabilities(&self) -> Capabilities;
 
-    /// What its instances have in common.
+    /// Properties that all of its instances share.
     fn profile(&self) -> Profile {
         Profile::default()
     }
 
-    /// What has to be installed or configured before it can be used, in words; empty if it is ready.
+    /// Returns what has to be installed or configured before the provider can be used, as text. Empty if it
+    /// is ready.
     fn missing(&self) -> Reply<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(vec![])))
     }
@@ -39,7 +40,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
             return Ok(());
         }
         let reason = format!("provider {} has no settings", self.name());
-        Err(ProviderError::Refused { doing: "take the settings", reason })
+        Err(ProviderError::Refused { doing: "accept the settings", reason })
     }
 
     /// Creates the instance and starts it. Returns the existing one if it was created before.
@@ -52,39 +53,39 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 
     fn resume<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
 
-    /// Ends an instance and all its processes. One that does not exist is a success.
+    /// Destroys an instance with all of its processes. Succeeds if it does not exist.
     fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
 
     /// Opens a stream to the host inside an instance.
     fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection>;
 
-    /// Finds everything that carries our label, or only what was created for one lease.
+    /// Finds all instances with our label, or only those of one lease.
     fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>>;
 
-    /// Measures what an instance uses.
+    /// Measures the resource usage of an instance.
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics>;
 
-    /// Files that outlive instances; `None` if the provider keeps nothing between them.
+    /// Files that outlive instances, or `None` if the provider keeps nothing between them.
     fn disks(&self) -> Option<&dyn Disks> {
         None
     }
 
-    /// Resource limits; `None` if nothing limits its instances.
+    /// Resource limits, or `None` if its instances have no limits.
     fn limits(&self) -> Option<&dyn Limits> {
         None
     }
 
-    /// Egress rules; `None` if they cannot change while an instance runs.
+    /// Egress rules, or `None` if they cannot change while an instance runs.
     fn egress(&self) -> Option<&dyn Egress> {
         None
     }
 
-    /// Ports of programs inside; `None` if they cannot be reached.
+    /// Ports of programs inside, or `None` if they cannot be reached.
     fn ports(&self) -> Option<&dyn Ports> {
         None
     }
 
-    /// Paths inside; `None` if they are this machine's.
+    /// Mounted directories, or `None` if paths inside equal those of this machine.
     fn mounts(&self) -> Option<&dyn Mounts> {
         None
     }
@@ -92,13 +93,13 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
 
 /// Files that a provider keeps for a lease between its instances, and copies of them.
 pub trait Disks: Send + Sync {
-    /// The leases for which something is kept.
+    /// Returns the leases for which files are kept.
     fn kept(&self) -> Reply<'_, Vec<LeaseId>>;
 
-    /// Removes everything that is kept for a lease.
+    /// Removes all files that are kept for a lease.
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()>;
 
-    /// Copies the files of a lease, including everything its instance has written so far.
+    /// Copies the files of a lease, including all writes of its instance so far.
     fn copy<'a>(
         &'a self,
         lease: &'a LeaseId,
@@ -106,7 +107,7 @@ pub trait Disks: Send + Sync {
         to: &'a CopyTo,
     ) -> Reply<'a, ()>;
 
-    /// Grows the disk of a lease, which no instance may use, and keeps its content.
+    /// Grows the disk of a lease and keeps its content. No instance may be using the disk.
     fn grow<'a>(&'a self, lease: &'a LeaseId, bytes: u64) -> Reply<'a, ()>;
 
     fn snapshots(&self) -> Reply<'_, Vec<Snapshot>>;
@@ -117,11 +118,11 @@ pub trait Disks: Send + Sync {
 
 /// Resource limits of instances.
 pub trait Limits: Send + Sync {
-    /// The limits under these settings, or under those of the lease's existing disk; `None` if the
-    /// settings are refused.
+    /// Returns the limits for these settings and the lease's existing disk, or `None` if the settings are
+    /// refused.
     fn limits_of(&self, spec: &Value, lease: Option<&LeaseId>) -> Option<ResourceLimits>;
 
-    /// How often an instance reached its limits; `None` if that is unknown.
+    /// Returns how often an instance reached its limits, or `None` if that is unknown.
     fn exceeded(&self, instance: &Instance) -> Option<Exceeded>;
 
     /// Applies the limits of these settings to a running instance. Its disk keeps its size.
@@ -135,7 +136,7 @@ pub trait Limits: Send + Sync {
 
 /// Network egress of running instances.
 pub trait Egress: Send + Sync {
-    /// Applies the egress rules of these settings. No program inside ends.
+    /// Applies the egress rules of these settings without ending programs inside.
     fn set_egress<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()>;
 }
 
@@ -154,6 +155,6 @@ pub trait Mounts: Send + Sync {
         mounts: &'a TerminalMounts,
     ) -> Reply<'a, MountedPaths>;
 
-    /// The path of an instance's root directory on this machine; `None` if it has none here.
+    /// Returns the path of an instance's root directory on this machine, or `None` if there is none.
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>>;
 }

@@ -1,6 +1,6 @@
-//! What the store costs: commits alone and together, and with 10,000 threads of 20 versions each.
+//! Store benchmarks: single and grouped commits, and queries with 10,000 threads of 20 versions each.
 //!
-//! `cargo bench --bench store [-- THREADS]`. Set `TMPDIR` to a directory on the disk that matters.
+//! `cargo bench --bench store [-- THREADS]`. Set `TMPDIR` to a directory on the disk to measure.
 #![allow(missing_docs)]
 
 use std::{
@@ -48,7 +48,7 @@ async fn run(home: &Path, threads: usize) -> Result<()> {
     let clock = Clock::system();
 
     let alone = time_each(500, || store.probe()).await?;
-    println!("one change at a time        {alone}");
+    println!("sequential changes          {alone}");
     for waiters in [16, 64, 256] {
         let started = Instant::now();
         let before = store.counts();
@@ -69,7 +69,7 @@ async fn run(home: &Path, threads: usize) -> Result<()> {
         let after = store.counts();
         let changes = f64::from(waiters * 40);
         println!(
-            "{waiters:3} at a time               {:.0} changes/s, {:.1} a commit",
+            "{waiters:3} concurrent              {:.0} changes/s, {:.1} per commit",
             changes / started.elapsed().as_secs_f64(),
             changes / (after.commits - before.commits) as f64
         );
@@ -77,7 +77,7 @@ async fn run(home: &Path, threads: usize) -> Result<()> {
 
     let first = make_thread(&store, &clock, "few-0").await?;
     let few = time_exec(&store, &clock, &first, 0).await?;
-    println!("exec's record, few threads  {few}");
+    println!("record exec, few threads    {few}");
 
     let started = Instant::now();
     let makers: Vec<_> = (0..64)
@@ -99,31 +99,31 @@ async fn run(home: &Path, threads: usize) -> Result<()> {
         maker.await??;
     }
     let size = std::fs::metadata(home.join("stead.db"))?.len() >> 20;
-    println!("made {threads} x {VERSIONS} in {:.1?}, {size} MiB", started.elapsed());
+    println!("created {threads} x {VERSIONS} in {:.1?}, {size} MiB", started.elapsed());
 
     let many = time_exec(&store, &clock, &first, 500).await?;
-    println!("exec's record, many threads {many}");
+    println!("record exec, many threads   {many}");
     let last = store.threads(ThreadFilter::default(), PageRequest::first(100)).await?;
     let page = PageRequest { limit: 100, after: last.next };
     let listing = time_each(200, || store.threads(ThreadFilter::default(), page.clone())).await?;
-    println!("a page of 100 threads       {listing}");
+    println!("page of 100 threads         {listing}");
     let id: ThreadId = format!("t{}", threads / 2).parse()?;
     let terminal = store.thread(&id).await?.map(|thread| thread.terminal_id);
     if let Some(terminal) = terminal {
         let history = time_each(200, || {
             store.commands(&terminal, CommandQuery::default(), PageRequest::first(100))
         });
-        println!("a page of history           {}", history.await?);
+        println!("page of history             {}", history.await?);
         let versions = time_each(200, || store.versions(&terminal, PageRequest::first(100)));
-        println!("a page of versions          {}", versions.await?);
+        println!("page of versions            {}", versions.await?);
         let state = time_each(200, || store.terminal_state(&terminal, None));
-        println!("a terminal's whole state    {}", state.await?);
+        println!("whole state of a terminal   {}", state.await?);
     }
     let chain = time_each(200, || store.open_chain(first_use(&clock, id.clone()))).await?;
-    println!("finding a thread's chain    {chain}");
+    println!("open a thread's chain       {chain}");
     let started = Instant::now();
     store.prune(Retention::default(), clock.wall()).await?;
-    println!("pruning, nothing to prune   {:.1?}", started.elapsed());
+    println!("prune, nothing to remove    {:.1?}", started.elapsed());
 
     drop(store);
     let wal = home.join("stead.db-wal");
@@ -132,11 +132,11 @@ async fn run(home: &Path, threads: usize) -> Result<()> {
     }
     let started = Instant::now();
     let store = Store::open(home)?;
-    println!("opening it again            {:.1?}", started.elapsed());
+    println!("reopen                      {:.1?}", started.elapsed());
     let started = Instant::now();
     let (leases, sessions) = (store.unsettled_leases().await?, store.open_sessions().await?);
     println!(
-        "what a start reads          {:.1?} ({} leases, {} sessions)",
+        "reads at startup            {:.1?} ({} leases, {} sessions)",
         started.elapsed(),
         leases.len(),
         sessions.len()
@@ -166,7 +166,7 @@ async fn make_thread(store: &Store, clock: &Clock, name: &str) -> Result<Made> {
     Ok(Made { terminal: chain.terminal.terminal_id, session: chain.session.session_id })
 }
 
-/// A command that moved and set a variable, in a shell with some functions.
+/// A command that changed directory and set a variable, in a shell with some functions.
 fn exec(clock: &Clock, made: &Made, version: u64) -> FinishCommand {
     let at = clock.wall();
     let id = CommandId::fresh();

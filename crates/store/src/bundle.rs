@@ -1,8 +1,8 @@
-//! All rows of a project in one piece: what the trash keeps, and what moves to another machine.
+//! Bundles of all rows of a project, for the trash and for exports to other machines.
 //!
-//! A bundle comes back whole or not at all. One from elsewhere is not trusted: its columns are those
-//! listed here, its contents are hashed again, and every noun is read back, as it would be later,
-//! before the transaction ends.
+//! A bundle is imported completely or not at all. An imported bundle is not trusted: only the columns
+//! listed here are used, contents are hashed again, and every row is parsed as on later reads before the
+//! transaction commits.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use model::{
     TerminalStatus, ThreadId, Timestamp,
 };
 
-/// The shape of what is written here.
+/// The version of the bundle format.
 const FORMAT: u32 = 1;
 
-/// A table, the rows of a project in it, and its columns; in the order they can be inserted.
+/// Each table with the query for a project's rows and its columns, in insertion order.
 const TABLES: &[(&str, &str, &[&str])] = &[
     (
         "threads",
@@ -180,36 +180,36 @@ const TABLES: &[(&str, &str, &[&str])] = &[
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bundle {
     format: u32,
-    /// The project itself.
     pub project: Project,
-    /// The provider of each lease that is named.
+    /// The provider of each referenced lease.
     leases: BTreeMap<String, String>,
     pub(super) tables: BTreeMap<String, Vec<Map<String, Value>>>,
-    /// Contents of the terminals' states, by their hash in hexadecimal digits.
+    /// Contents of the terminals' states, by hexadecimal hash.
     pub(super) contents: BTreeMap<String, String>,
-    /// Where the project's files were.
+    /// The directory that contained the project's files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) root: Option<String>,
 }
 
-/// Which ids the rows of a bundle get.
+/// The ids of the imported rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ids {
-    /// Those they had.
+    /// The original ids.
     Keep,
-    /// The project this one; threads theirs where they are free; all others new ones.
+    /// This id for the project, original ids for threads where they are free, new ids for all other rows.
     Fresh(ProjectId),
 }
 
 impl Store {
-    /// All rows of a project.
+    /// Returns all rows of a project.
     pub async fn bundle(&self, id: &ProjectId) -> Result<Bundle, StoreError> {
         let id = id.clone();
-        self.read(move |db| gather(db, &id)).await
+        self.read(move |db| export_rows(db, &id)).await
     }
 
-    /// Inserts the rows of a bundle. Returns the project. Refused if there are `limit`
-    /// projects, or if an id that is kept is taken.
+    /// Inserts the rows of a bundle and returns the project. Refused if there are `limit` projects, or if
+    /// an
+    /// id to be kept is taken.
     pub async fn add_bundle(
         &self,
         bundle: Bundle,
@@ -221,15 +221,15 @@ impl Store {
             let count: i64 =
                 db.prepare_cached("SELECT count(*) FROM projects")?.query_row([], |r| r.get(0))?;
             if u64::try_from(count).unwrap_or(0) >= limit {
-                return Err(refused("the number of projects", "at its limit", "rise"));
+                return Err(refused("the number of projects", "at its limit", "grow"));
             }
-            scatter(db, bundle, ids, now)
+            import_rows(db, bundle, ids, now)
         })
         .await
     }
 
-    /// Deletes a project into the trash: its rows are gone and can be brought back, all in one step.
-    /// With `unused_since`, refused if something was done in it after that, or is being done.
+    /// Moves a project to the trash in one transaction; it can be restored. With `unused_since`, refused if
+    /// the project was used after that time or is in use.
     pub async fn trash_project(
         &self,
         id: &ProjectId,
@@ -246,7 +246,7 @@ impl Store {
                     return Err(refused(&format!("project {id}"), "in use", "be cleaned up"));
                 }
             }
-            let bundle = to_json(&gather(db, &id)?);
+            let bundle = to_json(&export_rows(db, &id)?);
             let packed = zstd::bulk::compress(bundle.as_bytes(), 3)
                 .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
             db.prepare_cached(
@@ -260,20 +260,20 @@ impl Store {
                 reason,
                 packed
             ])?;
-            let mut gone = DeletedRows::default();
+            let mut deleted = DeletedRows::default();
             for thread in thread_ids(db, &id)? {
                 let more = threads::delete(db, &thread, now)?;
-                gone.terminals.extend(more.terminals);
-                gone.leases.extend(more.leases);
+                deleted.terminals.extend(more.terminals);
+                deleted.leases.extend(more.leases);
             }
             db.prepare_cached("DELETE FROM projects WHERE project_id = ?1")?
                 .execute([id.as_str()])?;
-            Ok(gone)
+            Ok(deleted)
         })
         .await
     }
 
-    /// Brings a project back from the trash, with the ids it had.
+    /// Restores a project from the trash with its original ids.
     pub async fn restore_project(
         &self,
         id: &ProjectId,
@@ -290,7 +290,7 @@ impl Store {
                 .map_err(serde_json::Error::io)
                 .and_then(|text| serde_json::from_slice(&text))
                 .map_err(|error| damaged(error.to_string()))?;
-            let project = scatter(db, bundle, Ids::Keep, now)?;
+            let project = import_rows(db, bundle, Ids::Keep, now)?;
             db.prepare_cached("DELETE FROM trash WHERE project_id = ?1")?.execute([id.as_str()])?;
             Ok(project)
         })
@@ -298,7 +298,7 @@ impl Store {
     }
 }
 
-fn gather(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
+fn export_rows(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
     let project = projects::project(db, id)?.ok_or_else(|| projects::missing(id))?;
     let mut tables = BTreeMap::new();
     for (table, sql, columns) in TABLES {
@@ -335,8 +335,8 @@ fn gather(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
     Ok(Bundle { format: FORMAT, project, leases, tables, contents, root: None })
 }
 
-/// Inserts the rows of a bundle, and reads them back.
-fn scatter(
+/// Inserts the rows of a bundle and parses them again.
+fn import_rows(
     db: &Connection,
     bundle: Bundle,
     ids: Ids,
@@ -346,7 +346,7 @@ fn scatter(
         return Err(damaged(format!("its format is {}, not {FORMAT}", bundle.format)));
     }
     let mut project = bundle.project;
-    let mut names = Names { db, ids: ids.clone(), known: BTreeMap::new() };
+    let mut id_map = IdMap { db, ids: ids.clone(), mapped: BTreeMap::new() };
     if let Ids::Fresh(id) = ids {
         project.project_id = id;
     }
@@ -354,22 +354,22 @@ fn scatter(
     project.warned_at = None;
     projects::insert(db, &project)?;
     for (lease, provider) in &bundle.leases {
-        let id: LeaseId = names.of("lease_id", lease)?.parse().map_err(damaged)?;
+        let id: LeaseId = id_map.map("lease_id", lease)?.parse().map_err(damaged)?;
         leases::insert(db, &Lease::new(id, provider.clone(), now))?;
     }
     for (table, _, columns) in TABLES {
         for row in bundle.tables.get(*table).into_iter().flatten() {
             if let ("terminal_sections", Some(hash)) = (*table, blob(row.get("hash"))) {
-                keep_content(db, &hash, &bundle.contents)?;
+                insert_content(db, &hash, &bundle.contents)?;
             }
-            insert(db, table, columns, row, &project.project_id, &mut names, now)?;
+            insert(db, table, columns, row, &project.project_id, &mut id_map, now)?;
         }
     }
     if !bundle.tables.contains_key("sandboxes") {
-        // Made by a version whose sandboxes were labels of their threads.
+        // Exported by a version that stored sandboxes as labels of their threads.
         db.execute_batch(sandboxes::FROM_LABELS)?;
     }
-    // What the triggers counted while the rows came in was counted before.
+    // Triggers counted the inserted rows, but the statistics already include them.
     let Project { statistics, last_used_at, .. } = &project;
     db.execute(
         "UPDATE projects SET sessions = ?2, commands = ?3, output_bytes = ?4, last_used_at = ?5
@@ -391,7 +391,7 @@ fn insert(
     columns: &[&str],
     row: &Map<String, Value>,
     project: &ProjectId,
-    names: &mut Names<'_>,
+    id_map: &mut IdMap<'_>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let is_open = row.get("is_open") == Some(&json!(1));
@@ -401,9 +401,9 @@ fn insert(
         let value = match (table, *column, value) {
             (_, "project_id", _) => project.to_string().into(),
             (_, column, Value::String(id)) if column.ends_with("_id") => {
-                names.of(column, id)?.into()
+                id_map.map(column, id)?.into()
             }
-            // No process of the bundle's runs here.
+            // The processes of the exporting machine do not run here.
             ("terminals", "status", Value::String(status)) if status.contains("\"live\"") => {
                 to_json(&TerminalStatus::Restorable).into()
             }
@@ -435,31 +435,31 @@ fn insert(
     Ok(())
 }
 
-fn keep_content(
+fn insert_content(
     db: &Connection,
     hash: &[u8],
     contents: &BTreeMap<String, String>,
 ) -> Result<(), StoreError> {
-    let hash: [u8; 32] = hash.try_into().map_err(|_| damaged("a hash is too short"))?;
+    let hash: [u8; 32] = hash.try_into().map_err(|_| damaged("a hash has the wrong length"))?;
     let name = blake3::Hash::from_bytes(hash).to_hex();
     let text = contents.get(name.as_str()).ok_or_else(|| damaged("a content is missing"))?;
     let bytes = STANDARD.decode(text).map_err(damaged)?;
     if *blake3::hash(&bytes).as_bytes() != hash {
-        return Err(damaged("a content has another hash"));
+        return Err(damaged("a content does not match its hash"));
     }
     let size = bytes.len();
     let packed = zstd::bulk::compress(&bytes, 3).map_err(damaged)?;
-    let (is_packed, kept) = if packed.len() < size { (true, packed) } else { (false, bytes) };
+    let (is_packed, stored) = if packed.len() < size { (true, packed) } else { (false, bytes) };
     db.prepare_cached(
         "INSERT INTO blobs (hash, refs, size, encoding, bytes) VALUES (?1, 1, ?2, ?3, ?4)
          ON CONFLICT (hash) DO UPDATE SET refs = refs + 1",
     )?
-    .execute(params![hash, size as i64, is_packed, kept])?;
+    .execute(params![hash, size as i64, is_packed, stored])?;
     Ok(())
 }
 
-/// Reads every noun of a project as the rest of the store does: what cannot be read is refused
-/// before it can do harm.
+/// Parses every row of a project as the rest of the store does, so that a malformed row is refused before
+/// it is committed.
 fn read_back(db: &Connection, id: &ProjectId) -> Result<Project, StoreError> {
     let column = |sql: &str| -> Result<Vec<String>, StoreError> {
         let mut statement = db.prepare(sql)?;
@@ -506,20 +506,20 @@ fn thread_ids(db: &Connection, id: &ProjectId) -> Result<Vec<ThreadId>, StoreErr
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What each id of a bundle is called here.
-struct Names<'a> {
+/// Maps the ids of a bundle to ids in this store.
+struct IdMap<'a> {
     db: &'a Connection,
     ids: Ids,
-    known: BTreeMap<String, String>,
+    mapped: BTreeMap<String, String>,
 }
 
-impl Names<'_> {
-    fn of(&mut self, column: &str, id: &str) -> Result<String, StoreError> {
-        if let Some(known) = self.known.get(id) {
-            return Ok(known.clone());
+impl IdMap<'_> {
+    fn map(&mut self, column: &str, id: &str) -> Result<String, StoreError> {
+        if let Some(mapped) = self.mapped.get(id) {
+            return Ok(mapped.clone());
         }
         let name = match (column, &self.ids) {
-            // The lease a deleted thread stood on is being ended under that id.
+            // The lease of the deleted thread may still be in the process of being destroyed.
             ("lease_id", _) => LeaseId::fresh().to_string(),
             (_, Ids::Keep) => id.to_owned(),
             ("terminal_id", Ids::Fresh(_)) => TerminalId::fresh().to_string(),
@@ -529,11 +529,11 @@ impl Names<'_> {
             ("thread_id", Ids::Fresh(project)) => self.thread(id, project)?,
             (_, Ids::Fresh(_)) => id.to_owned(),
         };
-        self.known.insert(id.to_owned(), name.clone());
+        self.mapped.insert(id.to_owned(), name.clone());
         Ok(name)
     }
 
-    /// A thread keeps the id its client chose, unless it is taken.
+    /// Returns the id that the client chose for a thread, or a variant if it is taken.
     fn thread(&self, id: &str, project: &ProjectId) -> Result<String, StoreError> {
         let id: ThreadId = id.parse().map_err(damaged)?;
         if threads::thread(self.db, &id)?.is_none() {
@@ -567,9 +567,9 @@ fn to_sql(value: &Value) -> Result<rusqlite::types::Value, StoreError> {
         }
         Value::String(text) => Sql::Text(text.clone()),
         Value::Object(_) => {
-            Sql::Blob(blob(Some(value)).ok_or_else(|| damaged("a value is no base64"))?)
+            Sql::Blob(blob(Some(value)).ok_or_else(|| damaged("a value is not base64"))?)
         }
-        Value::Bool(_) | Value::Array(_) => return Err(damaged("a value has another type")),
+        Value::Bool(_) | Value::Array(_) => return Err(damaged("a value has an unexpected type")),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Detects a damaged database file.
 //!
-//! A small file is checked before it is used. A large one is checked while it is in use, so that a server
-//! with a long history starts at once; if it is damaged, no further change is written.
+//! A small file is checked before use. A large file is checked in the background, so that a server with a
+//! long history starts immediately. If the file is damaged, no further change is written.
 
 use std::{
     path::Path,
@@ -16,22 +16,23 @@ use super::{
     error::{OpenError, StoreError},
 };
 
-/// A file up to this size is checked before it is used.
+/// Larger files are checked in the background.
 const MAX_CHECKED_FIRST_BYTES: u64 = 16 << 20;
 
-/// Why nothing more may be written by this process, once there is a reason: damage that a check in the
-/// background found, or a sync that failed.
+/// The reason why this process stopped writing, if it did: damage that the background check found, or a
+/// failed sync.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checked(Arc<OnceLock<StoreError>>);
 
 impl Checked {
-    /// Fails if writing was stopped.
+    /// Returns the reason as an error if writing was stopped.
     pub(super) fn verdict(&self) -> Result<(), StoreError> {
         self.0.get().map_or(Ok(()), |reason| Err(reason.clone()))
     }
 
-    /// Stops all writing if an error is that of a sync: the kernel may have dropped what it could not
-    /// write, and would report the next sync as a success.
+    /// Stops all writing after a failed sync: the kernel may have dropped the unwritten pages and would
+    /// report
+    /// the next sync as a success.
     pub(super) fn note(&self, failed: &StoreError) {
         if matches!(failed, StoreError::SyncFailed { .. }) && self.0.set(failed.clone()).is_ok() {
             error!(error = %failed, "no more changes are accepted");
@@ -39,7 +40,7 @@ impl Checked {
     }
 }
 
-/// Checks a file that was just opened, or begins to.
+/// Checks a file that was just opened, or starts the background check.
 pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, OpenError> {
     let checked = Checked::default();
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -61,20 +62,20 @@ pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, 
                 return;
             }
         };
-        error!(file = %file.display(), reason, "the database is damaged; it is not written to");
+        error!(file = %file.display(), reason, "the database is damaged; no more changes are accepted");
         let _ = found.0.set(StoreError::Damaged { what: "the database".to_owned(), reason });
     });
     spawned.map_err(StoreError::unavailable)?;
     Ok(checked)
 }
 
-/// What is wrong with the file, if anything.
+/// Returns a description of the damage, if there is any.
 fn check(connection: &Connection) -> Result<Option<String>, StoreError> {
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))
 }
 
-/// Says which file is damaged, if that is what is wrong.
+/// Adds the path of the file to an error about damage.
 pub(super) fn named(path: &Path, error: StoreError) -> OpenError {
     match error {
         StoreError::Damaged { reason, .. } => OpenError::Damaged { path: path.to_owned(), reason },

@@ -1,4 +1,4 @@
-//! Moves what was committed from the log into the file, beside the writer and never in its way.
+//! Checkpoints the write-ahead log in the background without blocking the writer.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,10 +11,10 @@ use tracing::debug;
 
 use super::{check::Checked, connect::connect};
 
-/// How many commits are worth a checkpoint.
-const COMMITS: u32 = 64;
+/// A checkpoint runs after this many commits.
+const COMMITS_PER_CHECKPOINT: u32 = 64;
 
-/// The writer's side: counts commits and wakes the other.
+/// Counts the commits of the writer and wakes the checkpoint thread.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     wake: SyncSender<()>,
@@ -22,7 +22,7 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts it; it ends when this handle is dropped.
+    /// Starts the checkpoint thread, which ends when this handle is dropped.
     pub(super) fn start(path: PathBuf, checked: Checked) -> std::io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new().name("store-checkpoint".into());
@@ -30,12 +30,11 @@ impl Checkpointer {
         Ok(Self { wake, commits: 0 })
     }
 
-    /// Tells that something was committed.
     pub(super) fn committed(&mut self) {
         self.commits += 1;
-        if self.commits >= COMMITS {
+        if self.commits >= COMMITS_PER_CHECKPOINT {
             self.commits = 0;
-            // One that is at it already looks at the whole log when it is woken next.
+            // If it is running, the pending wake-up makes it check the whole log again.
             let _ = self.wake.try_send(());
         }
     }
@@ -47,21 +46,21 @@ fn run(path: &Path, woken: &Receiver<()>, checked: &Checked) {
         if checked.verdict().is_err() {
             continue;
         }
-        let kept = match connection.take() {
-            Some(kept) => Ok(kept),
+        let existing = match connection.take() {
+            Some(existing) => Ok(existing),
             None => connect(path).and_then(|fresh| {
-                // It never waits for the writer: what is not done is done the next time.
+                // It never waits for the writer: the next checkpoint does the rest.
                 fresh.busy_timeout(Duration::ZERO)?;
                 Ok(fresh)
             }),
         };
-        let done = kept.and_then(|kept| {
-            kept.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-            Ok(kept)
+        let done = existing.and_then(|existing| {
+            existing.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+            Ok(existing)
         });
         match done {
-            Ok(kept) => connection = Some(kept),
-            // The log has it all, and a connection that failed is not used again.
+            Ok(existing) => connection = Some(existing),
+            // The log still contains everything, and a failed connection is not reused.
             Err(error) => {
                 checked.note(&error);
                 debug!(%error, "cannot checkpoint yet");

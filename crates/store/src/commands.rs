@@ -9,61 +9,60 @@ use super::{
 };
 use model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId};
 
-/// Everything that the end of a command changes, in one transaction.
+/// All changes at the end of a command, made in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishCommand {
-    /// The command as it ended; its row need not exist. `version_after` is filled in.
+    /// The finished command; its row need not exist. `version_after` is filled in.
     pub command: Command,
-    /// The state after it, if there is a next version.
+    /// The terminal's state after the command, if it changed.
     pub state: Option<StateChange>,
-    /// What it wrote, if that is little: on stable storage together with the receipt.
+    /// The output of the command, if it is small enough to be stored with the receipt.
     pub output: Option<Outputs>,
-    /// The session it counts as activity of.
+    /// The session that the command keeps alive.
     pub touch: Option<(SessionId, Moment)>,
 }
 
-/// All that a command wrote until it ended.
+/// The output of a command until its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outputs {
-    /// To standard output.
     pub stdout: Vec<u8>,
-    /// To standard error.
     pub stderr: Vec<u8>,
 }
 
-/// What the end of a command came to.
+/// The result of recording the end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// The command as it is stored.
+    /// The command as stored.
     pub command: Command,
-    /// The version of the terminal's state after it.
+    /// The version of the terminal's state after the command.
     pub version: u64,
 }
 
-/// Which commands of a terminal are asked for.
+/// A filter for the commands of a terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandQuery {
-    /// Only those whose text contains this, in whichever case.
+    /// Only commands whose text contains this, ignoring case.
     pub containing: Option<String>,
 }
 
 impl Store {
-    /// The command with this id.
+    /// Returns the command with this id.
     pub async fn command(&self, id: &CommandId) -> Result<Option<Command>, StoreError> {
         let id = id.clone();
         self.read(move |db| command(db, &id)).await
     }
 
-    /// Records a command that has not ended, or what became of it meanwhile. One that has ended is
-    /// left as it is, and that is refused.
+    /// Inserts or updates a command. Refused if the stored command has ended.
     pub async fn save_command(&self, next: &Command) -> Result<(), StoreError> {
         let next = next.clone();
         self.write(move |db| upsert(db, &next)).await
     }
 
-    /// Records the end of a command, the state after it and the activity it was, all or nothing.
-    /// Asked again for a command that is stored with the same end, answers that; another end is
-    /// refused. Refused too if the state is not at the version that was read.
+    /// Records the end of a command, the state after it and the session's activity in one transaction. If
+    /// the
+    /// command is already stored with the same end, returns that; a different end is refused. Also refused
+    /// if
+    /// the terminal is not at the expected version.
     pub async fn finish_command(&self, finish: FinishCommand) -> Result<Finished, StoreError> {
         self.write(move |db| {
             let mut next = finish.command;
@@ -100,7 +99,7 @@ impl Store {
         .await
     }
 
-    /// What a command wrote until it ended, if that was little enough to be kept here.
+    /// Returns the output of a command until its end, if it was small enough to be stored here.
     pub async fn command_output(&self, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -113,7 +112,7 @@ impl Store {
         .await
     }
 
-    /// Notes that a command that has ended said more: a child of it that it left behind.
+    /// Records output that a background process of a finished command wrote.
     pub async fn note_late_output(
         &self,
         id: &CommandId,
@@ -133,7 +132,7 @@ impl Store {
         .await
     }
 
-    /// Commands of a terminal that have not ended, oldest first.
+    /// Returns the unfinished commands of a terminal, oldest first.
     pub async fn unfinished_commands(&self, id: &TerminalId) -> Result<Vec<Command>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -146,7 +145,7 @@ impl Store {
         .await
     }
 
-    /// The history of a terminal, newest first.
+    /// Returns the history of a terminal, newest first.
     pub async fn commands(
         &self,
         id: &TerminalId,
@@ -176,7 +175,7 @@ impl Store {
     }
 }
 
-/// A pattern that finds exactly these characters.
+/// Returns a `LIKE` pattern that matches this text literally.
 fn like(text: &str) -> String {
     let mut pattern = String::from("%");
     for character in text.chars() {

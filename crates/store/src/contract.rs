@@ -1,6 +1,6 @@
-//! The contract of every backend of the store. Each test says what a caller may rely on.
+//! The contract of every backend of the store: guarantees that callers rely on.
 
-#![expect(clippy::cloned_ref_to_slice_refs, reason = "a list of one reads as what it is")]
+#![expect(clippy::cloned_ref_to_slice_refs, reason = "a list of one element is easier to read")]
 
 mod sandboxes;
 
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use super::*;
 use model::*;
 
-/// A store of its own, and the clock that its tests turn.
+/// A store in its own home.
 struct World {
     home: TempDir,
     store: Store,
 }
 
-/// The moment this many seconds after a fixed one.
+/// Returns the moment this many seconds after a fixed one.
 fn at(second: u64) -> Moment {
     let wall = Timestamp::from_second(1_700_000_000 + i64::try_from(second).unwrap()).unwrap();
     Moment::new(wall, 7, Duration::from_secs(1_000 + second))
@@ -46,7 +46,7 @@ impl World {
         Self { home, store }
     }
 
-    /// What a server that starts again sees.
+    /// Reopens the store, as a restarted server does.
     fn reopen(self) -> Self {
         let Self { home, store } = self;
         drop(store);
@@ -97,21 +97,21 @@ fn finished(command: &Command, exit_code: i32) -> Command {
 #[tokio::test]
 async fn all_layers_are_created_on_first_use_and_found_again() {
     let world = World::new();
-    let made = world.chain("t").await;
-    assert!(made.thread_is_new && made.session_is_new);
-    assert_eq!(made.thread.project_id, ProjectId::default_project());
-    assert_eq!(made.thread.terminal_id, made.terminal.terminal_id);
-    assert_eq!(made.thread.lease_id, made.lease.lease_id);
-    assert_eq!(made.session.terminal_id, made.terminal.terminal_id);
-    assert_eq!(made.session.policy, SessionPolicy::default());
+    let created = world.chain("t").await;
+    assert!(created.thread_is_new && created.session_is_new);
+    assert_eq!(created.thread.project_id, ProjectId::default_project());
+    assert_eq!(created.thread.terminal_id, created.terminal.terminal_id);
+    assert_eq!(created.thread.lease_id, created.lease.lease_id);
+    assert_eq!(created.session.terminal_id, created.terminal.terminal_id);
+    assert_eq!(created.session.policy, SessionPolicy::default());
     let world = world.reopen();
     let again = world.store.open_chain(first_use("t", 60)).await.unwrap();
-    assert_eq!(again, Chain { thread_is_new: false, session_is_new: false, ..made });
+    assert_eq!(again, Chain { thread_is_new: false, session_is_new: false, ..created });
     assert_eq!(world.store.counts().changes, 0, "finding a chain writes nothing");
 }
 
 #[tokio::test]
-async fn a_get_makes_no_thread() {
+async fn a_get_does_not_create_a_thread() {
     let world = World::new();
     assert_eq!(world.store.thread(&id("t")).await.unwrap(), None);
     assert_eq!(world.store.last_session(&id("t")).await.unwrap(), None);
@@ -119,27 +119,27 @@ async fn a_get_makes_no_thread() {
 }
 
 #[tokio::test]
-async fn an_expired_session_is_followed_by_another_and_the_state_stays() {
+async fn a_new_session_follows_an_expired_one_and_the_state_stays() {
     let world = World::new();
-    let made = world.chain("t").await;
-    let terminal = &made.terminal.terminal_id;
+    let created = world.chain("t").await;
+    let terminal = &created.terminal.terminal_id;
     world.store.add_version(terminal, change(0, &[("env", "A=1")])).await.unwrap();
     let later = world.store.open_chain(first_use("t", 1800)).await.unwrap();
     let expired = later.expired.unwrap();
-    assert_eq!(expired.session_id, made.session.session_id);
+    assert_eq!(expired.session_id, created.session.session_id);
     assert_eq!(expired.status(), SessionStatus::Expired);
-    assert!(later.session_is_new && later.session.session_id != made.session.session_id);
+    assert!(later.session_is_new && later.session.session_id != created.session.session_id);
     assert_eq!(later.terminal.terminal_id, *terminal);
     assert_eq!(later.terminal.version, 1);
     let open = world.store.open_sessions().await.unwrap();
-    assert_eq!(open, [later.session.clone()], "the expired one is filtered");
+    assert_eq!(open, [later.session.clone()], "the expired session is filtered");
     let all = world.store.sessions(SessionFilter::All, PageRequest::first(10)).await.unwrap();
     assert_eq!(all.items.len(), 2);
     assert_eq!(world.store.last_session(&id("t")).await.unwrap().unwrap(), later.session);
 }
 
 #[tokio::test]
-async fn an_expiry_is_seen_exactly_once() {
+async fn a_session_expires_exactly_once() {
     let world = World::new();
     let session = world.chain("t").await.session.session_id;
     let expire = || world.store.apply_session(&session, SessionEvent::Elapsed(at(1800)));
@@ -150,7 +150,7 @@ async fn an_expiry_is_seen_exactly_once() {
 }
 
 #[tokio::test]
-async fn a_touch_moves_the_expiry() {
+async fn a_touch_postpones_the_expiry() {
     let world = World::new();
     let before = world.chain("t").await.session;
     let touch = SessionEvent::Touched(at(100));
@@ -160,7 +160,7 @@ async fn a_touch_moves_the_expiry() {
 }
 
 #[tokio::test]
-async fn a_custom_policy_is_kept_and_reaches_the_open_session() {
+async fn a_custom_policy_is_stored_and_applies_to_the_open_session() {
     let world = World::new();
     let policy = SessionPolicy {
         idle_timeout_s: 5,
@@ -170,16 +170,16 @@ async fn a_custom_policy_is_kept_and_reaches_the_open_session() {
     };
     let mut first = first_use("t", 0);
     first.choices.policy = Some(policy);
-    let (thread, made) = world.store.put_thread(first).await.unwrap();
-    assert!(made);
+    let (thread, created) = world.store.put_thread(first).await.unwrap();
+    assert!(created);
     assert_eq!(thread.policy, policy);
     assert_eq!(world.store.last_session(&id("t")).await.unwrap(), None, "PUT opens no session");
     assert_eq!(world.chain("t").await.session.policy, policy);
     let longer = SessionPolicy { idle_timeout_s: 500, ..policy };
     let mut again = first_use("t", 1);
     again.choices.policy = Some(longer);
-    let (_, made) = world.store.put_thread(again).await.unwrap();
-    assert!(!made);
+    let (_, created) = world.store.put_thread(again).await.unwrap();
+    assert!(!created);
     let world = world.reopen();
     assert_eq!(world.chain("t").await.session.policy, longer);
 }
@@ -196,28 +196,28 @@ async fn a_thread_keeps_its_provider_and_its_lease() {
     other.choices.lease_id = Some(LeaseId::fresh());
     let refused = world.store.put_thread(other).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
-    let mut nowhere = first_use("u", 1);
-    nowhere.choices.lease_id = Some(LeaseId::fresh());
-    let missing = world.store.put_thread(nowhere).await;
+    let mut orphan = first_use("u", 1);
+    orphan.choices.lease_id = Some(LeaseId::fresh());
+    let missing = world.store.put_thread(orphan).await;
     assert!(matches!(missing, Err(StoreError::Missing { .. })), "{missing:?}");
     assert_eq!(world.count("threads"), 1);
 }
 
 #[tokio::test]
-async fn a_missing_terminal_or_lease_row_comes_back_with_the_same_id() {
+async fn a_missing_terminal_or_lease_row_is_recreated_with_the_same_id() {
     let world = World::new();
-    let made = world.chain("t").await;
+    let created = world.chain("t").await;
     let raw = world.raw();
     raw.execute_batch("PRAGMA foreign_keys = OFF; DELETE FROM terminals; DELETE FROM leases;")
         .unwrap();
     let again = world.chain("t").await;
-    assert_eq!(again.terminal.terminal_id, made.terminal.terminal_id);
-    assert_eq!(again.lease.lease_id, made.lease.lease_id);
-    assert_eq!(again.session.session_id, made.session.session_id);
+    assert_eq!(again.terminal.terminal_id, created.terminal.terminal_id);
+    assert_eq!(again.lease.lease_id, created.lease.lease_id);
+    assert_eq!(again.session.session_id, created.session.session_id);
 }
 
 #[tokio::test]
-async fn a_lease_is_shared_and_goes_with_the_last() {
+async fn a_shared_lease_is_released_with_its_last_thread() {
     let world = World::new();
     let one = world.chain("one").await;
     let mut first = first_use("two", 0);
@@ -227,11 +227,11 @@ async fn a_lease_is_shared_and_goes_with_the_last() {
     assert_ne!(two.terminal.terminal_id, one.terminal.terminal_id);
     let shared = world.store.lease_threads(&one.lease.lease_id).await.unwrap();
     assert_eq!(shared, [id("one"), id("two")]);
-    let gone = world.store.delete_thread(&id("one"), at(1).at).await.unwrap();
-    assert_eq!(gone.leases, []);
-    assert_eq!(gone.terminals, [(one.terminal.terminal_id, one.lease.lease_id.clone())]);
-    let gone = world.store.delete_thread(&id("two"), at(2).at).await.unwrap();
-    assert_eq!(gone.leases, [one.lease.lease_id.clone()]);
+    let deleted = world.store.delete_thread(&id("one"), at(1).at).await.unwrap();
+    assert_eq!(deleted.leases, []);
+    assert_eq!(deleted.terminals, [(one.terminal.terminal_id, one.lease.lease_id.clone())]);
+    let deleted = world.store.delete_thread(&id("two"), at(2).at).await.unwrap();
+    assert_eq!(deleted.leases, [one.lease.lease_id.clone()]);
     let lease = world.store.lease(&one.lease.lease_id).await.unwrap().unwrap();
     assert_eq!(lease.desired, Desired::Destroyed);
     assert_eq!(world.store.unsettled_leases().await.unwrap(), [lease]);
@@ -240,8 +240,8 @@ async fn a_lease_is_shared_and_goes_with_the_last() {
 #[tokio::test]
 async fn there_is_one_default_terminal_per_thread() {
     let world = World::new();
-    let made = world.chain("t").await;
-    let second = Terminal { terminal_id: TerminalId::fresh(), ..made.terminal.clone() };
+    let created = world.chain("t").await;
+    let second = Terminal { terminal_id: TerminalId::fresh(), ..created.terminal.clone() };
     let refused = world.store.add_terminal(&second).await;
     assert_eq!(refused, Err(StoreError::Exists { what: "default terminal of thread t".into() }));
     let more = Terminal { is_default: false, ..second };
@@ -253,7 +253,7 @@ async fn there_is_one_default_terminal_per_thread() {
 }
 
 #[tokio::test]
-async fn every_terminal_of_a_thread_is_counted_and_listed_a_page_at_a_time() {
+async fn all_terminals_of_a_thread_are_counted_and_listed_in_pages() {
     let world = World::new();
     let first = world.chain("t").await.terminal;
     let more = (0..1_010).map(|_| Terminal {
@@ -278,7 +278,7 @@ async fn every_terminal_of_a_thread_is_counted_and_listed_a_page_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_version_rises_by_one_persists_and_is_refused_to_who_read_an_older_one() {
+async fn a_version_rises_by_one_and_persists_and_a_stale_writer_is_refused() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;
     let state = [("env", "A=1"), ("functions", "f() { :; }")];
@@ -303,7 +303,7 @@ async fn a_version_rises_by_one_persists_and_is_refused_to_who_read_an_older_one
 }
 
 #[tokio::test]
-async fn an_unchanged_part_costs_nothing_and_a_removed_one_is_gone() {
+async fn unchanged_sections_are_shared_and_removed_ones_are_deleted() {
     let world = World::new();
     let a = world.chain("a").await.terminal.terminal_id;
     let b = world.chain("b").await.terminal.terminal_id;
@@ -319,7 +319,7 @@ async fn an_unchanged_part_costs_nothing_and_a_removed_one_is_gone() {
     let state = world.store.terminal_state(&a, None).await.unwrap();
     assert_eq!(state.sections, BTreeMap::from([("vars".to_owned(), big.clone().into_bytes())]));
     world.store.delete_terminal(&a, at(9).at).await.unwrap();
-    assert_eq!(world.count("blobs"), 1, "what another terminal uses stays");
+    assert_eq!(world.count("blobs"), 1, "contents of another terminal stay");
     let other = world.store.terminal_state(&b, None).await.unwrap();
     assert_eq!(other.sections["vars"], big.into_bytes());
     world.store.delete_thread(&id("b"), at(9).at).await.unwrap();
@@ -337,7 +337,7 @@ async fn state_is_isolated_between_terminals() {
 }
 
 #[tokio::test]
-async fn a_rollback_is_a_version_of_its_own() {
+async fn a_rollback_is_a_new_version() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;
     let store = &world.store;
@@ -359,7 +359,7 @@ async fn a_rollback_is_a_version_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_fork_begins_with_the_state_of_another() {
+async fn a_fork_starts_with_the_state_of_its_source() {
     let world = World::new();
     let from = world.chain("t").await.terminal;
     let store = &world.store;
@@ -374,11 +374,11 @@ async fn a_fork_begins_with_the_state_of_another() {
     assert_eq!(state.sections["env"], b"A=1");
     store.delete_terminal(&from.terminal_id, at(6).at).await.unwrap();
     let state = store.terminal_state(&to.terminal_id, None).await.unwrap();
-    assert_eq!(state.sections["env"], b"A=1", "the source's end does not touch the fork");
+    assert_eq!(state.sections["env"], b"A=1", "deleting the source does not affect the fork");
 }
 
 #[tokio::test]
-async fn old_versions_go_and_the_rest_stays_whole() {
+async fn pruning_removes_old_versions_and_keeps_the_others_complete() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;
     for version in 0..50u64 {
@@ -391,7 +391,7 @@ async fn old_versions_go_and_the_rest_stays_whole() {
     let day = |days: i64| at(0).at + jiff::SignedDuration::from_hours(24 * days);
     let keep = Retention { versions: 10, days: 30, max_versions: 48, commands: 10 };
     let pruned = world.store.prune(keep, day(29)).await.unwrap();
-    assert_eq!(pruned.versions, 2, "all are young, but there are too many");
+    assert_eq!(pruned.versions, 2, "all are recent, but there are too many");
     let pruned = world.store.prune(keep, day(31)).await.unwrap();
     assert_eq!(pruned.versions, 38);
     for version in 41..=50 {
@@ -399,13 +399,13 @@ async fn old_versions_go_and_the_rest_stays_whole() {
         assert_eq!(state.sections["env"], format!("A={}", version - 1).as_bytes());
         assert_eq!(state.sections["rare"], b"kept");
     }
-    let gone = world.store.terminal_state(&terminal, Some(40)).await;
-    assert!(matches!(gone, Err(StoreError::Missing { .. })), "{gone:?}");
+    let removed = world.store.terminal_state(&terminal, Some(40)).await;
+    assert!(matches!(removed, Err(StoreError::Missing { .. })), "{removed:?}");
     assert_eq!(world.count("blobs"), 11);
 }
 
 #[tokio::test]
-async fn a_lease_that_is_over_goes_when_nobody_knows_it() {
+async fn a_destroyed_lease_is_removed_once_no_thread_refers_to_it() {
     let world = World::new();
     let lease = world.chain("t").await.lease;
     let wanted = lease.apply(LeaseEvent::Wanted(Desired::Destroyed)).unwrap();
@@ -418,14 +418,14 @@ async fn a_lease_that_is_over_goes_when_nobody_knows_it() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
+async fn the_end_of_a_command_its_state_and_its_activity_are_one_transaction() {
     let world = World::new();
     let chain = world.chain("t").await;
-    let asked = command(&chain, "cd /tmp", 1);
+    let queued = command(&chain, "cd /tmp", 1);
     let finish = FinishCommand {
-        command: finished(&asked, 0),
+        command: finished(&queued, 0),
         state: Some(StateChange {
-            cause: Cause::Exec { command_id: asked.command_id.clone() },
+            cause: Cause::Exec { command_id: queued.command_id.clone() },
             cwd: "/tmp".into(),
             env_delta: Some(BTreeMap::from([("A".into(), Some("1".into())), ("B".into(), None)])),
             ..change(0, &[("env", "A=1")])
@@ -435,22 +435,22 @@ async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
     };
     let done = world.store.finish_command(finish.clone()).await.unwrap();
     assert_eq!((done.version, done.command.version_after), (1, Some(1)));
-    assert_eq!(world.store.counts().changes, 2, "the chain, then one change for all of it");
+    assert_eq!(world.store.counts().changes, 2, "one change for the chain, one for the command");
     let world = world.reopen();
-    let stored = world.store.command(&asked.command_id).await.unwrap().unwrap();
+    let stored = world.store.command(&queued.command_id).await.unwrap().unwrap();
     assert_eq!(stored, done.command);
-    let terminal = world.store.terminal(&asked.terminal_id).await.unwrap().unwrap();
+    let terminal = world.store.terminal(&queued.terminal_id).await.unwrap().unwrap();
     assert_eq!((terminal.version, terminal.cwd.as_str()), (1, "/tmp"));
     assert_eq!(terminal.env_delta["B"], None);
     let session = world.store.session(&chain.session.session_id).await.unwrap().unwrap();
     assert_eq!(session.expires_at(), at(1900).at);
 
     let again = world.store.finish_command(finish.clone()).await.unwrap();
-    assert_eq!(again, done, "told twice, it happened once");
-    let kept = world.store.command_output(&asked.command_id).await.unwrap();
+    assert_eq!(again, done, "reporting the same end twice records it once");
+    let kept = world.store.command_output(&queued.command_id).await.unwrap();
     assert_eq!(kept, finish.output);
     let other =
-        FinishCommand { command: finished(&asked, 1), state: None, output: None, touch: None };
+        FinishCommand { command: finished(&queued, 1), state: None, output: None, touch: None };
     let refused = world.store.finish_command(other).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
 
@@ -461,12 +461,12 @@ async fn the_end_of_a_command_its_state_and_its_activity_are_one() {
 }
 
 #[tokio::test]
-async fn a_command_that_ended_does_not_change() {
+async fn a_finished_command_does_not_change() {
     let world = World::new();
     let chain = world.chain("t").await;
-    let asked = command(&chain, "make", 1);
-    world.store.save_command(&asked).await.unwrap();
-    let started = asked.start(at(2).at, 7).unwrap();
+    let queued = command(&chain, "make", 1);
+    world.store.save_command(&queued).await.unwrap();
+    let started = queued.start(at(2).at, 7).unwrap();
     world.store.save_command(&started).await.unwrap();
     let open = world.store.unfinished_commands(&chain.terminal.terminal_id).await.unwrap();
     assert_eq!(open, [started.clone()]);
@@ -474,13 +474,13 @@ async fn a_command_that_ended_does_not_change() {
     world.store.save_command(&lost).await.unwrap();
     let refused = world.store.save_command(&started).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
-    assert_eq!(world.store.command(&asked.command_id).await.unwrap(), Some(lost));
-    world.store.note_late_output(&asked.command_id, 10, 5).await.unwrap();
-    world.store.note_late_output(&asked.command_id, 8, 6).await.unwrap();
-    let stored = world.store.command(&asked.command_id).await.unwrap().unwrap();
+    assert_eq!(world.store.command(&queued.command_id).await.unwrap(), Some(lost));
+    world.store.note_late_output(&queued.command_id, 10, 5).await.unwrap();
+    world.store.note_late_output(&queued.command_id, 8, 6).await.unwrap();
+    let stored = world.store.command(&queued.command_id).await.unwrap().unwrap();
     assert_eq!((stored.stdout_bytes, stored.stderr_bytes), (10, 6));
-    let nowhere = Command { terminal_id: TerminalId::fresh(), ..command(&chain, "x", 1) };
-    let missing = world.store.save_command(&nowhere).await;
+    let orphan = Command { terminal_id: TerminalId::fresh(), ..command(&chain, "x", 1) };
+    let missing = world.store.save_command(&orphan).await;
     assert!(matches!(missing, Err(StoreError::Missing { .. })), "{missing:?}");
 }
 
@@ -510,7 +510,7 @@ async fn history_is_searched_literally_and_paged() {
         let found = world.store.commands(&terminal, CommandQuery::default(), page).await.unwrap();
         seen.extend(found.items.into_iter().map(|c| c.text));
         match found.next {
-            // The way over the wire and back.
+            // The cursor is formatted and parsed as by a client.
             Some(next) => {
                 let after = Some(next.to_string().parse().unwrap());
                 page = PageRequest { limit: 2, after };
@@ -522,7 +522,7 @@ async fn history_is_searched_literally_and_paged() {
 }
 
 #[tokio::test]
-async fn a_lease_is_saved_by_who_read_its_last_revision() {
+async fn a_lease_is_saved_only_at_its_last_revision() {
     let world = World::new();
     let lease = world.chain("t").await.lease;
     let intended = lease.apply(LeaseEvent::Intended(InstanceId::fresh(), at(1).at)).unwrap();
@@ -550,12 +550,12 @@ async fn leases_are_listed_by_provider() {
 }
 
 #[tokio::test]
-async fn many_threads_at_once_are_all_made_and_listed_in_pages() {
+async fn many_concurrent_threads_are_all_created_and_listed_in_pages() {
     let world = World::new();
     let makers: Vec<_> = (0..200)
         .map(|n| {
             let store = world.store.clone();
-            // Every thread is asked for twice at the same time.
+            // Every thread is requested twice concurrently.
             tokio::spawn(
                 async move { store.open_chain(first_use(&format!("t{}", n / 2), 0)).await },
             )
@@ -584,7 +584,7 @@ async fn many_threads_at_once_are_all_made_and_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn one_failing_change_takes_no_other_with_it() {
+async fn a_failing_change_does_not_affect_others() {
     let world = World::new();
     let lease = world.chain("t").await.lease;
     let good = (0..50).map(|n| world.store.open_chain(first_use(&format!("g{n}"), 0)));
@@ -626,7 +626,7 @@ async fn messages_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_key_is_answered_once_and_for_one_request() {
+async fn an_idempotency_key_has_one_response_for_one_request() {
     let world = World::new();
     let store = &world.store;
     let now = at(0).at;
@@ -651,7 +651,7 @@ async fn a_key_is_answered_once_and_for_one_request() {
 }
 
 #[tokio::test]
-async fn a_token_is_known_by_its_hash_until_it_is_taken_back() {
+async fn a_token_is_valid_by_its_hash_until_it_is_revoked() {
     let world = World::new();
     let token = Token {
         token_id: TokenId::fresh(),
@@ -690,7 +690,7 @@ async fn the_ledger_is_bounded() {
 }
 
 #[tokio::test]
-async fn json_with_missing_fields_is_read_from_an_older_row() {
+async fn missing_json_fields_of_an_older_row_get_defaults() {
     let world = World::new();
     let chain = world.chain("t").await;
     world
@@ -708,7 +708,7 @@ async fn json_with_missing_fields_is_read_from_an_older_row() {
 }
 
 #[tokio::test]
-async fn a_closed_terminal_makes_room_for_another() {
+async fn a_closed_default_terminal_is_replaced() {
     let world = World::new();
     let terminal = world.chain("t").await.terminal.terminal_id;
     let store = &world.store;
@@ -719,12 +719,12 @@ async fn a_closed_terminal_makes_room_for_another() {
     assert_eq!(store.terminal_ids().await.unwrap(), []);
     let refused = store.apply_terminal(&terminal, TerminalEvent::Started, at(7).at).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
-    let anew = world.chain("t").await.terminal;
-    assert_eq!((anew.terminal_id, anew.version), (terminal, 0));
+    let replacement = world.chain("t").await.terminal;
+    assert_eq!((replacement.terminal_id, replacement.version), (terminal, 0));
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_named_and_refused() {
+async fn a_damaged_file_is_refused() {
     let world = World::new();
     for n in 0..50 {
         world.chain(&format!("t{n}")).await;
@@ -733,7 +733,7 @@ async fn a_damaged_file_is_named_and_refused() {
     drop(store);
     let path = home.path().join("stead.db");
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    // The writer's thread closes the file last; until then the log holds the pages.
+    // The writer's thread closes the file last; until then the pages are in the log.
     while home.path().join("stead.db-wal").exists() {
         assert!(std::time::Instant::now() < deadline, "the log is still there");
         std::thread::yield_now();

@@ -17,10 +17,10 @@ use super::{
     writer::{StoreHealth, Writer, WriterCounts},
 };
 
-/// How many reads go on at once.
+/// The number of concurrent reads.
 const READERS: usize = 4;
 
-/// A handle to the database; cheap to clone.
+/// A handle to the database, cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -28,7 +28,7 @@ pub struct Store {
 
 struct Inner {
     path: PathBuf,
-    /// Closed before the writer: only the last connection to close clears the log, and these cannot.
+    /// Closed before the writer: the last connection to close removes the log, which readers cannot do.
     readers: Mutex<Vec<Connection>>,
     writer: Writer,
     permits: Semaphore,
@@ -36,14 +36,14 @@ struct Inner {
     counts: Arc<WriterCounts>,
 }
 
-/// What the writer has done since the start.
+/// Counters of the writer since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriterTotals {
-    /// Transactions on stable storage.
+    /// Committed transactions.
     pub commits: u64,
-    /// Changes asked for; several share a transaction.
+    /// Requested changes; several share a transaction.
     pub changes: u64,
-    /// Transactions that failed.
+    /// Failed transactions.
     pub failures: u64,
 }
 
@@ -54,8 +54,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the database in this home, making or migrating it. Blocks. The caller holds the
-    /// [`HomeLock`].
+    /// Opens the database in this home, and creates or migrates it if needed. Blocks. The caller must hold
+    /// the [`HomeLock`].
     pub fn open(home: &Path) -> Result<Self, OpenError> {
         schema::check_library()?;
         let path = home.join("stead.db");
@@ -83,13 +83,13 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether changes can be made, as far as the last one told.
+    /// Returns whether the last change succeeded.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.inner.health.borrow().clone()
     }
 
-    /// What the writer has done since the start.
+    /// Returns the counters of the writer.
     #[must_use]
     pub fn counts(&self) -> WriterTotals {
         let counts = &self.inner.counts;
@@ -100,7 +100,7 @@ impl Store {
         }
     }
 
-    /// Makes one change that reaches stable storage or fails: what a readiness probe asks.
+    /// Makes one change that reaches stable storage or fails, for readiness probes.
     pub async fn probe(&self) -> Result<(), StoreError> {
         self.write(|db| {
             db.prepare_cached(
@@ -113,7 +113,7 @@ impl Store {
         .await
     }
 
-    /// Runs a change in a transaction, together with others that wait at the same time.
+    /// Runs a change in a transaction, together with other waiting changes.
     pub(super) async fn write<T, F>(&self, f: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -122,7 +122,7 @@ impl Store {
         self.inner.writer.run(f).await
     }
 
-    /// Runs a read that sees one state of the database throughout.
+    /// Runs a read on one consistent snapshot of the database.
     pub(super) async fn read<T, F>(&self, f: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -131,15 +131,14 @@ impl Store {
         let inner = self.inner.clone();
         let permit = self.inner.permits.acquire().await.map_err(StoreError::unavailable)?;
         let task = tokio::task::spawn_blocking(move || {
-            let kept = inner.readers.lock().pop();
-            let connection = match kept {
+            let pooled = inner.readers.lock().pop();
+            let connection = match pooled {
                 Some(connection) => connection,
                 None => connect_reader(&inner.path)?,
             };
             connection.execute_batch("BEGIN")?;
             let result = f(&connection);
-            // A connection that cannot end its transaction is dropped, and the next read opens
-            // another.
+            // A connection that cannot end its transaction is dropped; the next read opens another.
             if connection.execute_batch("ROLLBACK").is_ok() {
                 inner.readers.lock().push(connection);
             }

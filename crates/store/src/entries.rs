@@ -1,7 +1,7 @@
-//! Files of a project that are kept as rows.
+//! Files of a project that are stored as rows.
 //!
-//! What is allowed is decided elsewhere, against the index; a change carries the revision of the
-//! index it was decided against and is refused if that is no longer the one.
+//! The caller validates a change against the index and passes the revision of that index. The change is
+//! refused if the index was changed since.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -11,50 +11,41 @@ use super::{
 };
 use model::{ProjectId, Timestamp};
 
-/// What is known of one file without reading it.
+/// The metadata of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryRow {
     pub path: String,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub size: u64,
-    /// When it was last written.
     pub modified_at: Timestamp,
-    /// The number of the write that made it.
+    /// The revision of the index that wrote this file.
     pub version: u64,
 }
 
-/// Every file of a project that is kept as a row.
+/// The metadata of all files of a project that are stored as rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryIndex {
-    /// How often something was changed.
+    /// The number of changes so far.
     pub revision: u64,
-    /// The files, in the order of their paths.
+    /// The files, sorted by path.
     pub entries: Vec<EntryRow>,
 }
 
-/// A change that was found to be allowed.
+/// A change that the caller has validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryChange {
-    /// A file has this content, or a directory is there.
-    Put {
-        /// What is known of it.
-        row: EntryRow,
-        bytes: Vec<u8>,
-    },
-    /// This and all below it is no more.
+    /// Writes a file or creates a directory.
+    Put { row: EntryRow, bytes: Vec<u8> },
+    /// Removes a file, or a directory and everything below it.
     Remove { path: String },
-    /// This and all below it is there instead.
-    Move {
-        from: String,
-        /// The other path.
-        to: String,
-    },
+    /// Moves a file, or a directory and everything below it.
+    Move { from: String, to: String },
 }
 
 impl Store {
-    /// Every file of a project that is kept as a row.
+    /// Returns the metadata of all files of a project that are stored as rows.
     pub async fn entries(&self, id: &ProjectId) -> Result<EntryIndex, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -77,7 +68,7 @@ impl Store {
         .await
     }
 
-    /// The content of a file that is kept as a row.
+    /// Returns the content of a file that is stored as a row.
     pub async fn entry(&self, id: &ProjectId, path: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let (id, path) = (id.clone(), path.to_owned());
         self.read(move |db| {
@@ -92,7 +83,7 @@ impl Store {
         .await
     }
 
-    /// Makes a change that was decided against this revision of the index.
+    /// Applies a change that was validated against this revision of the index.
     pub async fn change_entry(
         &self,
         id: &ProjectId,

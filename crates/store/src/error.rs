@@ -1,4 +1,4 @@
-//! What can go wrong with the store, by what the caller can do about it.
+//! Errors of the store, by what the caller can do about them.
 
 use std::path::PathBuf;
 
@@ -6,44 +6,45 @@ use rusqlite::{ErrorCode, ffi};
 
 use model::Refused;
 
-/// Why an operation of the store had no effect.
+/// Why an operation had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no such thing.
+    /// The row does not exist.
     #[error("{what} does not exist")]
     Missing { what: String },
-    /// There is such a thing already.
-    #[error("{what} exists already")]
+    /// The row already exists.
+    #[error("{what} already exists")]
     Exists { what: String },
-    /// It was changed since the caller read it.
+    /// The row was changed since the caller read it.
     #[error("{what} is at version {found}, not {expected}")]
     Conflict {
         what: String,
-        /// The version the caller had read.
+        /// The version that the caller read.
         expected: u64,
-        /// The version it has.
+        /// The version of the row.
         found: u64,
     },
-    /// Its state does not allow it.
+    /// The state of the row does not allow the change.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A sync failed: what the kernel still had to write may be lost, and no later sync would say so.
-    /// Nothing is written until the server is started again.
+    /// A sync failed: unwritten pages may be lost, and a later sync would not report that. Nothing is
+    /// written
+    /// until the server is restarted.
     #[error(
         "the store is unavailable: a sync of the database failed ({reason}); nothing is written until \
          the server is restarted"
     )]
     SyncFailed {
-        /// What the library said.
+        /// The error of the library.
         reason: String,
     },
-    /// Nothing can be written or read for the moment; asking again later may help.
+    /// Reading or writing failed; retrying later may help.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
-        /// What the library said.
+        /// The error of the library.
         reason: String,
     },
-    /// A row, or the file, is not what we wrote.
+    /// A row or the file is corrupted.
     #[error("{what} is damaged: {reason}")]
     Damaged { what: String, reason: String },
 }
@@ -74,7 +75,7 @@ impl From<rusqlite::Error> for StoreError {
                 {
                     Self::SyncFailed { reason: error.to_string() }
                 }
-                // Full disk, no memory, a lock held too long: each may pass.
+                // A full disk, no memory, a lock held too long: all may be temporary.
                 _ => Self::unavailable(error),
             },
             E::FromSqlConversionFailure(..)
@@ -94,17 +95,19 @@ pub enum OpenError {
     /// The linked library loses commits.
     #[error("sqlite {version} can lose commits; 3.51.3 or later is needed")]
     Library { version: String },
-    /// A later version of this program wrote the file.
-    #[error("the database is at schema {found}, and this program knows {known}")]
+    /// The file was written by a later version of this program.
+    #[error(
+        "the database has schema version {found}, but this program supports only {known}; use a newer version"
+    )]
     TooNew { found: usize, known: usize },
     /// The file is damaged.
     #[error("the database {path} is damaged: {reason}")]
     Damaged {
         path: PathBuf,
-        /// What the check said.
+        /// The result of the check.
         reason: String,
     },
-    /// Anything else that the library says.
+    /// Any other error of the store.
     #[error("cannot open the database")]
     Store(#[from] StoreError),
 }

@@ -25,7 +25,7 @@ const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
     pub status: u16,
-    /// The headers worth repeating.
+    /// The headers to send again.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_caller_cannot_make_the_keys_of_another_go() {
+    async fn one_caller_cannot_evict_the_keys_of_another() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let now = Timestamp::now();
         let claim = async |key: &str| store.claim_key(key, [0; 32], now).await.unwrap();
         assert_eq!(claim("owner's").await, Claim::Fresh);
         assert_eq!(claim(&scoped_key("sandbox a", "k")).await, Claim::Fresh);
-        // Rows that are there, without a transaction for each.
+        // Inserts rows directly, without a transaction for each.
         store
             .write(|db| {
                 let mut insert = db.prepare(
@@ -193,6 +193,10 @@ mod tests {
         assert_eq!(claim("owner's").await, known);
         assert_eq!(claim(&scoped_key("sandbox a", "k")).await, known);
         assert_eq!(claim(&scoped_key("sandbox b", "more 0")).await, known);
-        assert_eq!(claim(&scoped_key("sandbox b", "0")).await, Claim::Fresh, "the oldest went");
+        assert_eq!(
+            claim(&scoped_key("sandbox b", "0")).await,
+            Claim::Fresh,
+            "the oldest was evicted"
+        );
     }
 }

@@ -10,34 +10,34 @@ use super::{
 };
 use model::{Desired, Lease, LeaseId, TerminalId, ThreadId};
 
-/// Which leases are asked for.
+/// A filter for leases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseFilter {
-    /// Only those of this provider.
+    /// Only leases of this provider.
     pub provider: Option<String>,
 }
 
 impl Store {
-    /// The lease with this id.
+    /// Returns the lease with this id.
     pub async fn lease(&self, id: &LeaseId) -> Result<Option<Lease>, StoreError> {
         let id = id.clone();
         self.read(move |db| lease(db, &id)).await
     }
 
-    /// Records a lease that there was not before.
+    /// Inserts a new lease.
     pub async fn add_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
         self.write(move |db| insert(db, &lease)).await
     }
 
-    /// Records what became of a lease; refused unless it is one revision on from what is stored.
-    /// Answers the lease with the revision it has then.
+    /// Saves a changed lease. Refused if the stored lease was changed since it was read. Returns the lease
+    /// with its new revision.
     pub async fn save_lease(&self, next: &Lease) -> Result<Lease, StoreError> {
         let next = next.clone();
         self.write(move |db| save(db, next)).await
     }
 
-    /// Leases in the order they were made, those that are over left out.
+    /// Returns the leases that are not destroyed, oldest first.
     pub async fn leases(
         &self,
         filter: LeaseFilter,
@@ -65,8 +65,9 @@ impl Store {
         .await
     }
 
-    /// Every lease beneath which something is, may be, or has still to be ended: what a server
-    /// that starts has to look after.
+    /// Returns every lease that has an instance, may have one, or has one to be destroyed: the leases that
+    /// a
+    /// starting server has to reconcile.
     pub async fn unsettled_leases(&self) -> Result<Vec<Lease>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -80,7 +81,7 @@ impl Store {
         .await
     }
 
-    /// Leases beneath which something has still to be ended or paused because somebody asked for it.
+    /// Returns the leases whose instance still has to be stopped or paused as requested.
     pub async fn unfinished_leases(&self) -> Result<Vec<Lease>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -94,7 +95,7 @@ impl Store {
         .await
     }
 
-    /// The threads that stand on a lease, by their default or by any open terminal.
+    /// Returns the threads that use a lease, directly or by an open terminal.
     pub async fn lease_threads(&self, id: &LeaseId) -> Result<Vec<ThreadId>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -110,7 +111,7 @@ impl Store {
         .await
     }
 
-    /// How long the instances of all leases have run at a time, by provider.
+    /// Returns the total running time of all instances up to a time, by provider.
     pub async fn ran_by_provider(
         &self,
         at: model::Timestamp,
@@ -128,7 +129,7 @@ impl Store {
         .await
     }
 
-    /// The open terminals that stand on a lease.
+    /// Returns the open terminals of a lease.
     pub async fn lease_terminals(&self, id: &LeaseId) -> Result<Vec<TerminalId>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -208,7 +209,7 @@ pub(super) fn save(db: &Connection, mut next: Lease) -> Result<Lease, StoreError
     }
 }
 
-/// Wants a lease gone if nobody stands on it any more; says whether that is so.
+/// Marks a lease for destruction if no thread or terminal uses it. Returns whether it did.
 pub(super) fn release(
     db: &Connection,
     id: &LeaseId,

@@ -1,4 +1,4 @@
-//! What the server did by itself, and why: a bounded list.
+//! A bounded log of automatic actions of the server, with their reasons.
 
 use rusqlite::params;
 
@@ -8,25 +8,25 @@ use super::{
 };
 use model::Timestamp;
 
-/// How many entries are kept; older ones go first.
-const KEPT: i64 = 10_000;
+/// Older entries are removed.
+const MAX_ENTRIES: i64 = 10_000;
 
-/// One thing the server did by itself.
+/// One automatic action of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerEntry {
-    /// Its number; rises.
+    /// A rising number.
     pub id: u64,
     pub at: Timestamp,
-    /// What was done, e.g. `orphan_ended`.
+    /// The action, e.g. `orphan_ended`.
     pub kind: String,
-    /// To what.
+    /// The id of the resource that was acted on.
     pub subject: String,
-    /// Why, and whatever else is known.
+    /// The reason and further details.
     pub detail: serde_json::Value,
 }
 
 impl Store {
-    /// Writes down something the server did; answers its number.
+    /// Appends an entry and returns its number.
     pub async fn record(
         &self,
         at: Timestamp,
@@ -41,13 +41,13 @@ impl Store {
             )?
             .execute(params![micros(at), kind, subject, to_json(&detail)])?;
             let id = db.last_insert_rowid();
-            db.prepare_cached("DELETE FROM ledger WHERE id <= ?1")?.execute([id - KEPT])?;
+            db.prepare_cached("DELETE FROM ledger WHERE id <= ?1")?.execute([id - MAX_ENTRIES])?;
             Ok(u64::try_from(id).unwrap_or(0))
         })
         .await
     }
 
-    /// The last entries, newest first.
+    /// Returns the last entries, newest first.
     pub async fn ledger_last(&self, limit: u32) -> Result<Vec<LedgerEntry>, StoreError> {
         self.read(move |db| {
             let mut statement =

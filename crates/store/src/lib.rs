@@ -1,8 +1,8 @@
-//! Durable rows of all nouns. The only place that knows SQL.
+//! Durable rows of all resources. All SQL is in this crate.
 //!
-//! An `Ok` of a writing operation means that the change is on stable storage. A change of a row that others
-//! may have changed carries the version (or revision) that was read, and is refused, never merged, when the
-//! row has another. Readers never wait for the writer.
+//! A write returns `Ok` once the change is on stable storage. A change to a row that can be modified
+//! concurrently carries the version (or revision) that was read. If the row has another version, the change
+//! is refused, never merged. Readers never wait for the writer.
 
 mod bundle;
 mod check;

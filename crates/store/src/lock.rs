@@ -22,7 +22,7 @@ pub enum LockError {
     #[error("another server (pid {pid}) is already using {home}")]
     Held {
         home: PathBuf,
-        /// As the other server wrote it.
+        /// The content of the lock file.
         pid: String,
     },
     /// The lock file cannot be used.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_server_is_told_who_has_the_home() {
+    fn a_second_server_gets_an_error_with_the_pid_of_the_first() {
         let home = tempfile::tempdir().unwrap();
         let first = HomeLock::take(home.path()).unwrap();
         let second = HomeLock::take(home.path()).unwrap_err();

@@ -1,34 +1,34 @@
-//! Lists, a page at a time.
+//! Paginated lists.
 
 use std::{fmt, str::FromStr};
 
-/// Which part of a list is asked for.
+/// A request for one page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// How many items at most.
+    /// The maximum number of items.
     pub limit: u32,
-    /// Where the page before ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
 }
 
 impl PageRequest {
-    /// The first page, of this many items.
+    /// Requests the first page.
     #[must_use]
     pub fn first(limit: u32) -> Self {
         Self { limit, after: None }
     }
 }
 
-/// A part of a list and where it goes on.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Where the next page begins; `None` at the end.
+    /// The cursor of the next page, or `None` at the end.
     pub next: Option<Cursor>,
 }
 
 impl<T> Page<T> {
-    /// Makes a page of rows of which one more than `limit` was asked for.
+    /// Creates a page from the result of a query for `limit + 1` rows.
     pub(super) fn cut(mut items: Vec<T>, limit: u32, key: impl Fn(&T) -> Cursor) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let more = items.len() > limit;
@@ -37,20 +37,20 @@ impl<T> Page<T> {
         Self { items, next }
     }
 
-    /// The same page of something else.
+    /// Converts the items.
     pub fn map<U>(self, f: impl FnMut(T) -> U) -> Page<U> {
         Page { items: self.items.into_iter().map(f).collect(), next: self.next }
     }
 }
 
-/// A place in a list ordered by time and id. Clients hand it back unread.
+/// A position in a list that is ordered by time and id. Opaque to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     pub(super) at: i64,
     pub(super) id: String,
 }
 
-/// A text that is not a cursor of ours.
+/// The text is not a valid cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a cursor of this list")]
 pub struct BadCursor;
@@ -88,13 +88,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_comes_back_as_it_went(at in 0..i64::MAX, id in "\\PC{0,60}") {
+        fn a_cursor_survives_formatting_and_parsing(at in 0..i64::MAX, id in "\\PC{0,60}") {
             let cursor = Cursor { at, id };
             prop_assert_eq!(cursor.to_string().parse::<Cursor>(), Ok(cursor));
         }
 
         #[test]
-        fn no_text_is_too_strange_to_refuse(text in "\\PC{0,40}") {
+        fn parsing_never_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Cursor>();
         }
     }

@@ -1,4 +1,4 @@
-//! Permissions of the database: its owner alone reads it, whatever the umask is.
+//! File permissions of the database: only its owner can read it, independent of the umask.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -9,8 +9,8 @@ use std::{
 
 const OWNER_ONLY: u32 = 0o600;
 
-/// Creates the database file for its owner alone, or takes the rights of others away. SQLite gives the
-/// write-ahead log and its index the permissions of the database.
+/// Creates the database file with owner-only permissions, or restricts an existing one. SQLite gives the
+/// write-ahead log and its shared memory the permissions of the database.
 pub(crate) fn restrict(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(_) => return Ok(()),
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_database_is_readable_by_its_owner_alone() {
+    fn only_the_owner_can_read_the_database() {
         let home = tempfile::tempdir().unwrap();
         let mode = |name: &str| fs::metadata(home.path().join(name)).unwrap().permissions().mode();
         let store = crate::Store::open(home.path()).unwrap();

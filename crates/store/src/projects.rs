@@ -8,35 +8,35 @@ use super::{
 };
 use model::{Moment, Project, ProjectId, Refused, SessionRecord, Statistics, Timestamp, Trashed};
 
-/// Session records of threads that are gone, kept per project; older ones go first.
-const RECORDS: i64 = 10_000;
+/// Session records of deleted threads per project; older ones are removed.
+const MAX_SESSION_RECORDS: i64 = 10_000;
 
-/// Which projects are asked for.
+/// A filter for projects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectFilter {
-    /// Only those whose id begins with this.
+    /// Only projects whose id starts with this.
     pub prefix: Option<String>,
-    /// Only those with this tag.
+    /// Only projects with this tag.
     pub tag: Option<String>,
 }
 
-/// What a project would lose by being deleted at this instant.
+/// Activity in a project that deleting it would interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProjectUsage {
-    /// Commands that have not ended.
+    /// Unfinished commands.
     pub commands: u64,
-    /// Sessions that are open.
+    /// Open sessions.
     pub sessions: u64,
 }
 
 impl Store {
-    /// The project with this id.
+    /// Returns the project with this id.
     pub async fn project(&self, id: &ProjectId) -> Result<Option<Project>, StoreError> {
         let id = id.clone();
         self.read(move |db| project(db, &id)).await
     }
 
-    /// Projects in the order they were made.
+    /// Returns projects, oldest first.
     pub async fn projects(
         &self,
         filter: ProjectFilter,
@@ -64,7 +64,7 @@ impl Store {
         .await
     }
 
-    /// Adds a project. Refused if there are `limit` already, or one with that id, also in the trash.
+    /// Adds a project. Refused if there are `limit` projects, or if the id is in use or in the trash.
     pub async fn add_project(&self, project: &Project, limit: u64) -> Result<(), StoreError> {
         let project = project.clone();
         self.write(move |db| {
@@ -89,8 +89,9 @@ impl Store {
         .await
     }
 
-    /// Changes what a client may change of a project. Refused unless it is at the revision that was
-    /// read.
+    /// Saves the fields of a project that clients may change. Refused if the stored project was changed
+    /// since
+    /// it was read.
     pub async fn save_project(&self, next: &Project) -> Result<Project, StoreError> {
         let mut next = next.clone();
         self.write(move |db| {
@@ -115,7 +116,7 @@ impl Store {
                     ":read": int(read),
                 })?;
             if changed == 1 {
-                // What it counted meanwhile is in the row alone.
+                // The statistics may have changed meanwhile, so the row is read again.
                 return project(db, &next.project_id)?.ok_or_else(|| missing(&next.project_id));
             }
             match project(db, &next.project_id)? {
@@ -130,7 +131,7 @@ impl Store {
         .await
     }
 
-    /// Notes that something was done in a project. One that does not exist is left so.
+    /// Records that a project was used. Does nothing if it does not exist.
     pub async fn touch_project(&self, id: &ProjectId, at: Timestamp) -> Result<(), StoreError> {
         let id = id.clone();
         self.write(move |db| {
@@ -144,7 +145,7 @@ impl Store {
         .await
     }
 
-    /// Notes that a project was warned, unless it was used since it was read.
+    /// Records that the owner was warned about a project's deletion, unless it was used since it was read.
     pub async fn warn_project(&self, read: &Project, at: Timestamp) -> Result<bool, StoreError> {
         let (id, used) = (read.project_id.clone(), read.last_used_at);
         self.write(move |db| {
@@ -159,13 +160,13 @@ impl Store {
         .await
     }
 
-    /// What goes on in a project.
+    /// Returns the current activity in a project.
     pub async fn project_use(&self, id: &ProjectId) -> Result<ProjectUsage, StoreError> {
         let id = id.clone();
         self.read(move |db| project_use(db, &id)).await
     }
 
-    /// The records of a project's sessions, newest first: those of threads that are gone too.
+    /// Returns the records of a project's sessions, including those of deleted threads, newest first.
     pub async fn session_records(
         &self,
         id: &ProjectId,
@@ -195,24 +196,24 @@ impl Store {
         .await
     }
 
-    /// Lets go of session records beyond the number that is kept.
+    /// Removes the oldest session records beyond the limit.
     pub async fn prune_session_records(&self) -> Result<u64, StoreError> {
         self.write(|db| {
-            let gone = db
+            let removed = db
                 .prepare_cached(
                     "DELETE FROM session_records WHERE session_id IN (
                        SELECT session_id FROM (
                          SELECT session_id, row_number() OVER (
-                           PARTITION BY project_id ORDER BY created_at DESC) AS place
-                         FROM session_records) WHERE place > ?1)",
+                           PARTITION BY project_id ORDER BY created_at DESC) AS position
+                         FROM session_records) WHERE position > ?1)",
                 )?
-                .execute([RECORDS])?;
-            Ok(gone as u64)
+                .execute([MAX_SESSION_RECORDS])?;
+            Ok(removed as u64)
         })
         .await
     }
 
-    /// Deleted projects that can be restored, oldest first.
+    /// Returns the projects in the trash, oldest first.
     pub async fn trash(&self) -> Result<Vec<Trashed>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -232,7 +233,7 @@ impl Store {
         .await
     }
 
-    /// Forgets a deleted project for good.
+    /// Removes a project from the trash permanently.
     pub async fn purge_project(&self, id: &ProjectId) -> Result<(), StoreError> {
         let id = id.clone();
         self.write(move |db| {

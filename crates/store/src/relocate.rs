@@ -1,16 +1,16 @@
-//! A bundle whose files have another place here than where it was made.
+//! Rewrites the paths of a bundle that comes from another directory.
 //!
-//! Where a shell stands, and the variables that name places in the workspace, are paths of the
-//! exporting machine. They are written anew before the rows come in.
+//! Working directories of shells and variables that refer to the workspace contain paths of the exporting
+//! machine. They are rewritten before the rows are inserted.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::bundle::Bundle;
 
-/// Sections of a terminal's state that name places.
+/// Sections of a terminal's state that contain paths.
 const SECTIONS: [&str; 4] = ["cwd", "env", "vars", "dirs"];
-/// Columns that do.
+/// Columns that contain paths.
 const COLUMNS: [(&str, &str); 4] = [
     ("threads", "cwd"),
     ("terminals", "cwd"),
@@ -19,18 +19,18 @@ const COLUMNS: [(&str, &str); 4] = [
 ];
 
 impl Bundle {
-    /// Says where the project's files were.
+    /// Sets the directory that contained the project's files.
     #[must_use]
     pub fn made_in(mut self, root: &str) -> Self {
         self.root = Some(root.to_owned());
         self
     }
 
-    /// The same for files that are in another directory.
+    /// Rewrites all paths for a new directory of the project's files.
     #[must_use]
     pub fn moved_to(mut self, root: &str) -> Self {
         let Some(from) = self.root.replace(root.to_owned()) else { return self };
-        // Nothing but a workspace is taken for one, whatever a bundle from elsewhere says.
+        // A bundle is not trusted: only the path of a workspace is replaced.
         let is_workspace = from.ends_with(&format!("/workspaces/{}", self.project.project_id));
         if from == root || !is_workspace || !is_plain(&from) || !is_plain(root) {
             return self;
@@ -53,7 +53,7 @@ impl Bundle {
     }
 }
 
-/// Points a section at the content it has here; answers that, under the name of its hash.
+/// Rewrites one section. Returns the new content with its hash.
 fn moved_section(
     row: &mut Map<String, Value>,
     contents: &std::collections::BTreeMap<String, String>,
@@ -73,23 +73,23 @@ fn moved_section(
     Some((hash.to_hex().to_string(), STANDARD.encode(moved)))
 }
 
-/// Whether a path means itself in any shell's quotes and in JSON.
+/// Whether a path needs no escaping in any shell quotes or in JSON.
 fn is_plain(path: &str) -> bool {
-    path.starts_with('/') && path.bytes().all(|byte| is_of_name(byte) || byte == b'/')
+    path.starts_with('/') && path.bytes().all(|byte| is_name_byte(byte) || byte == b'/')
 }
 
-fn is_of_name(byte: u8) -> bool {
+fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+' | b'@' | b'%')
 }
 
-/// The bytes with one path in place of another, wherever it is a whole path or begins one.
+/// Replaces a path by another, wherever it is a whole path or a prefix of one.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some(first) = rest.first() {
-        let begins = out.last().is_none_or(|&before| !is_of_name(before) && before != b'/');
-        let ends = rest.get(from.len()).is_none_or(|&after| !is_of_name(after));
-        if rest.starts_with(from) && ends && begins {
+        let starts = out.last().is_none_or(|&before| !is_name_byte(before) && before != b'/');
+        let ends = rest.get(from.len()).is_none_or(|&after| !is_name_byte(after));
+        if rest.starts_with(from) && ends && starts {
             out.extend_from_slice(to);
             rest = &rest[from.len()..];
         } else {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_paths_are_moved() {
+    fn only_whole_paths_are_replaced() {
         let check = |text: &str, expected: &str| {
             let moved = replaced(text.as_bytes(), b"/h/w/p-1", b"/other");
             assert_eq!(String::from_utf8(moved).unwrap(), expected, "{text}");

@@ -1,9 +1,10 @@
 //! Removes old versions, commands, sessions and leases.
 //!
-//! A version of a terminal's state goes when it is neither among the last so many nor younger than
-//! so long, or when there are far too many; the present one never goes. Commands that have ended go by
-//! number alone, as do sessions; leases go when they are over and no thread knows them. What is to go is found by reading, and then let go a few terminals at a time, so that
-//! the writer is never held up.
+//! A version of a terminal's state is removed if it is neither among the last versions nor recent, or if
+//! there are too many in total; the current version is never removed. Finished commands and sessions are
+//! limited by number. Leases are removed once they are destroyed and no thread refers to them. A read finds
+//! the affected terminals; the removal then handles a few per transaction, so that the writer is not
+//! blocked.
 
 use rusqlite::{Connection, params};
 
@@ -14,16 +15,16 @@ use super::{
 };
 use model::{CommandId, TerminalId, Timestamp};
 
-/// How much is kept.
+/// How much history is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// This many versions of a terminal's state are kept in any case.
+    /// This many versions of a terminal's state are always kept.
     pub versions: u64,
-    /// And all that are younger than this,
+    /// Older versions are removed beyond `versions`.
     pub days: u32,
-    /// but never more than this many.
+    /// The maximum number of versions of any age.
     pub max_versions: u64,
-    /// This many commands of a terminal are kept.
+    /// The number of finished commands kept per terminal.
     pub commands: u64,
 }
 
@@ -33,27 +34,26 @@ impl Default for Retention {
     }
 }
 
-/// What was removed.
+/// The removed rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// How many versions.
+    /// The number of removed versions.
     pub versions: u64,
-    /// Which commands; their output can go too.
+    /// The removed commands, whose output can be deleted too.
     pub commands: Vec<(TerminalId, CommandId)>,
 }
 
-/// How many sessions of a thread are remembered.
-const SESSIONS: i64 = 1000;
-
-/// How many terminals one transaction deals with.
-const STEP: usize = 16;
+/// The number of ended sessions kept per thread.
+const MAX_SESSIONS: i64 = 1000;
+/// The number of terminals per transaction.
+const TERMINALS_PER_STEP: usize = 16;
 
 impl Store {
-    /// Removes what exceeds the retention, over all terminals.
+    /// Removes the history of all terminals beyond the retention.
     pub async fn prune(&self, keep: Retention, now: Timestamp) -> Result<Pruned, StoreError> {
         let mut pruned = Pruned::default();
         let full = self.read(move |db| full_terminals(db, keep)).await?;
-        for ids in full.chunks(STEP) {
+        for ids in full.chunks(TERMINALS_PER_STEP) {
             let ids = ids.to_vec();
             let step = self
                 .write(move |db| {
@@ -69,7 +69,7 @@ impl Store {
             pruned.commands.extend(step.commands);
         }
         self.write(|db| {
-            // A lease that is over is kept as long as a thread may need it again.
+            // A destroyed lease is kept while a thread refers to it.
             db.execute(
                 "DELETE FROM leases WHERE word = 'destroyed'
                    AND NOT EXISTS (SELECT 1 FROM threads t WHERE t.lease_id = leases.lease_id)
@@ -80,10 +80,10 @@ impl Store {
                 "DELETE FROM sessions WHERE is_open = 0 AND session_id IN (
                    SELECT session_id FROM (
                      SELECT session_id, row_number() OVER (
-                       PARTITION BY thread_id ORDER BY created_at DESC, session_id DESC) AS place
+                       PARTITION BY thread_id ORDER BY created_at DESC, session_id DESC) AS position
                      FROM sessions)
-                   WHERE place > ?1)",
-                [SESSIONS],
+                   WHERE position > ?1)",
+                [MAX_SESSIONS],
             )?;
             Ok(())
         })
@@ -92,7 +92,7 @@ impl Store {
     }
 }
 
-/// The terminals that have more of anything than is kept in any case.
+/// Returns the terminals that may exceed the retention.
 fn full_terminals(db: &Connection, keep: Retention) -> Result<Vec<TerminalId>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT terminal_id FROM terminals WHERE version > ?1
@@ -112,8 +112,8 @@ fn prune_versions(
     now: Timestamp,
 ) -> Result<u64, StoreError> {
     let since = micros(now) - i64::from(keep.days) * 24 * 60 * 60 * 1_000_000;
-    // The oldest to stay: the first that is young enough or the first of the last so many, whichever
-    // is the older, unless that makes too many.
+    // The oldest version to keep: the first recent one or the first of the last `versions`, whichever
+    // is older, but within `max_versions`.
     let oldest: u64 = db
         .prepare_cached(
             "SELECT max(t.version - ?4 + 1, min(
@@ -134,7 +134,7 @@ fn prune_versions(
     if oldest <= 1 {
         return Ok(0);
     }
-    versions::forget_before(db, id, oldest)
+    versions::remove_before(db, id, oldest)
 }
 
 fn prune_commands(
@@ -152,6 +152,6 @@ fn prune_commands(
     let rows = statement.query_map(params![id.as_str(), int(keep.commands)], |row| {
         row::parsed(row, "command_id")
     })?;
-    let gone: Vec<CommandId> = rows.collect::<Read<_>>()?;
-    Ok(gone.into_iter().map(|command| (id.clone(), command)).collect())
+    let removed: Vec<CommandId> = rows.collect::<Read<_>>()?;
+    Ok(removed.into_iter().map(|command| (id.clone(), command)).collect())
 }

@@ -1,11 +1,11 @@
-//! Between rows and nouns.
+//! Conversions between columns and model types.
 
 use rusqlite::{Row, types::Type};
 use serde::{Serialize, de::DeserializeOwned};
 
 use model::Timestamp;
 
-/// What a function that reads a row answers.
+/// The result of reading a row.
 pub(super) type Read<T> = rusqlite::Result<T>;
 
 fn bad(column: &str, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
@@ -13,30 +13,30 @@ fn bad(column: &str, error: impl std::error::Error + Send + Sync + 'static) -> r
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(source))
 }
 
-/// A time from a column of microseconds.
+/// Reads a time from a column of microseconds.
 pub(super) fn time(row: &Row<'_>, column: &str) -> Read<Timestamp> {
     Timestamp::from_microsecond(row.get(column)?).map_err(|e| bad(column, e))
 }
 
-/// A time that may be absent.
+/// Reads a time that may be absent.
 pub(super) fn time_or_none(row: &Row<'_>, column: &str) -> Read<Option<Timestamp>> {
     let micros: Option<i64> = row.get(column)?;
     micros.map(Timestamp::from_microsecond).transpose().map_err(|e| bad(column, e))
 }
 
-/// A count from a column.
+/// Reads an unsigned number.
 pub(super) fn count(row: &Row<'_>, column: &str) -> Read<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|e| bad(column, e))
 }
 
-/// A count that may be absent.
+/// Reads an unsigned number that may be absent.
 pub(super) fn count_or_none(row: &Row<'_>, column: &str) -> Read<Option<u64>> {
     let value: Option<i64> = row.get(column)?;
     value.map(u64::try_from).transpose().map_err(|e| bad(column, e))
 }
 
-/// Anything that parses: ids, above all.
+/// Reads any type that parses from text, such as an id.
 pub(super) fn parsed<T>(row: &Row<'_>, column: &str) -> Read<T>
 where
     T: std::str::FromStr,
@@ -46,31 +46,31 @@ where
     text.parse().map_err(|e| bad(column, e))
 }
 
-/// A part of a noun, from JSON.
+/// Reads a value that is stored as JSON.
 pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
     let text: String = row.get(column)?;
     serde_json::from_str(&text).map_err(|e| bad(column, e))
 }
 
-/// A unit variant, from its bare word.
+/// Reads a unit variant that is stored as its name.
 pub(super) fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
     let text: String = row.get(column)?;
     serde_json::from_value(serde_json::Value::String(text)).map_err(|e| bad(column, e))
 }
 
-/// The same, where there may be none.
+/// Reads a unit variant that may be absent.
 pub(super) fn word_or_none<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<Option<T>> {
     let text: Option<String> = row.get(column)?;
     let word = text.map(|text| serde_json::from_value(serde_json::Value::String(text)));
     word.transpose().map_err(|e| bad(column, e))
 }
 
-/// A part of a noun, as JSON.
+/// Formats a value as JSON.
 pub(super) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("our own values serialize: string keys, no custom code")
 }
 
-/// The bare word of a unit variant.
+/// Returns the name of a unit variant.
 pub(super) fn to_word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -78,12 +78,12 @@ pub(super) fn to_word(value: &impl Serialize) -> String {
     }
 }
 
-/// A count for a column; what does not fit is far beyond any real one.
+/// Converts an unsigned number for a column. A number that does not fit is saturated.
 pub(super) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The time for a column.
+/// Converts a time to microseconds for a column.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
 }

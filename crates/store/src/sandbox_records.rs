@@ -1,4 +1,4 @@
-//! Lists of sandboxes, each with the thread and the lease it stands on.
+//! Queries for sandboxes, each with its thread and lease.
 
 use rusqlite::{Connection, types::Value};
 
@@ -9,21 +9,20 @@ use super::{
 };
 use model::{Lease, Moment, ProjectId, Sandbox, SandboxStatus, Thread, ThreadId, Timestamp};
 
-/// What a sandbox and its compute are together, as [`Sandbox::status`] says it.
+/// [`Sandbox::status`] in SQL: the status of a sandbox and its compute.
 const STATUS: &str = "CASE WHEN s.state = 'suspended' THEN 'suspended'
        WHEN l.word = 'paused' THEN 'paused'
        WHEN l.desired = 'stopped' THEN iif(s.state = 'archived', 'archived', 'stopped')
        ELSE 'running' END";
 
-/// Whether [`Sandbox::expiry`] says at the moment `?1` that something is due. The two are tested against
-/// each other.
+/// [`Sandbox::expiry`] in SQL: whether an action is due at the time `?1`. A test compares the two.
 const IS_DUE: &str = "s.expires_at <= ?1 AND NOT (
            (s.state IN ('paused', 'suspended') OR l.word = 'paused')
            AND (s.on_expiry <> 'delete' OR NOT s.expires_while_paused))
        OR l.updated_at + s.delete_after_stop_s * 1000000 <= ?1
            AND l.desired = 'stopped' AND l.word <> 'paused' AND s.state <> 'suspended'";
 
-/// A sandbox with its thread and lease, all read at one moment.
+/// A sandbox with its thread and lease, read in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRecord {
     pub row: Sandbox,
@@ -45,32 +44,32 @@ impl SandboxRecord {
     }
 }
 
-/// Which sandboxes their lifetime asks something of.
+/// Sandboxes for which an expiry action is due.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DueSandboxes {
-    /// Each with the provider of its lease.
+    /// The sandboxes, each with the provider of its lease.
     pub due: Vec<(ThreadId, String)>,
-    /// The end of the next lifetime that has not ended.
+    /// The next expiry after now.
     pub next: Option<Timestamp>,
 }
 
-/// Which sandboxes a list holds. An empty list of alternatives takes every sandbox.
+/// A filter for sandboxes. An empty list of alternatives matches every sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxFilter {
     pub project_id: Option<ProjectId>,
     pub origin: Option<String>,
     pub purpose: SandboxPurpose,
     pub statuses: Vec<SandboxStatus>,
-    /// For each of these, a sandbox has one of the pairs among its labels.
+    /// A sandbox matches if its labels contain at least one pair of each group.
     pub labels: Vec<Vec<(String, String)>>,
     pub template: Option<String>,
     pub started_from: Option<Timestamp>,
 }
 
-/// What sandboxes were created for.
+/// The purpose for which sandboxes were created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxPurpose {
-    /// A client's use.
+    /// Use by a client.
     #[default]
     Client,
     /// The steps of a template build.
@@ -78,7 +77,7 @@ pub enum SandboxPurpose {
     Any,
 }
 
-/// The order of a list of sandboxes, by the time they started.
+/// The order of a list of sandboxes, by start time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxOrder {
     #[default]
@@ -96,7 +95,7 @@ impl Store {
         .await
     }
 
-    /// The sandbox of a project that clients of an API know by this name.
+    /// Returns the sandbox of a project with this name in an API.
     pub async fn sandbox_named(
         &self,
         project: &ProjectId,
@@ -111,7 +110,7 @@ impl Store {
         .await
     }
 
-    /// The sandboxes of an API that are recorded as paused or suspended, but whose compute was started.
+    /// Returns the sandboxes of an API that are recorded as paused or suspended, but whose compute runs.
     pub async fn woken_sandboxes(&self, origin: &str) -> Result<Vec<ThreadId>, StoreError> {
         let origin = origin.to_owned();
         self.read(move |db| {
@@ -135,7 +134,7 @@ impl Store {
         .await
     }
 
-    /// The sandboxes for which something is due, with their providers, and the end of the next lifetime.
+    /// Returns the sandboxes for which an expiry action is due, and the time of the next expiry.
     pub async fn due_sandboxes(&self, now: Timestamp) -> Result<DueSandboxes, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(&format!(
@@ -157,7 +156,7 @@ impl Store {
         .await
     }
 
-    /// A page of sandboxes.
+    /// Returns a page of sandboxes.
     pub async fn sandboxes(
         &self,
         filter: SandboxFilter,
@@ -186,7 +185,7 @@ fn condition(
     page: &PageRequest,
 ) -> (String, Vec<Value>) {
     let mut values = Vec::new();
-    let mut place = |value: Value| {
+    let mut bind = |value: Value| {
         values.push(value);
         format!("?{}", values.len())
     };
@@ -197,42 +196,43 @@ fn condition(
         SandboxPurpose::Any => {}
     }
     if let Some(project) = &filter.project_id {
-        all.push(format!("s.project_id = {}", place(text(project.as_str()))));
+        all.push(format!("s.project_id = {}", bind(text(project.as_str()))));
     }
     if let Some(origin) = &filter.origin {
-        all.push(format!("s.origin = {}", place(text(origin))));
+        all.push(format!("s.origin = {}", bind(text(origin))));
     }
     if let Some(template) = &filter.template {
-        all.push(format!("s.template = {}", place(text(template))));
+        all.push(format!("s.template = {}", bind(text(template))));
     }
     if let Some(from) = filter.started_from {
-        all.push(format!("s.started_at >= {}", place(Value::Integer(micros(from)))));
+        all.push(format!("s.started_at >= {}", bind(Value::Integer(micros(from)))));
     }
     if !filter.statuses.is_empty() {
         let words: Vec<_> =
-            filter.statuses.iter().map(|status| place(Value::Text(to_word(status)))).collect();
+            filter.statuses.iter().map(|status| bind(Value::Text(to_word(status)))).collect();
         all.push(format!("({STATUS}) IN ({})", words.join(", ")));
     }
     for pairs in &filter.labels {
-        let either: Vec<_> = pairs
+        let alternatives: Vec<_> = pairs
             .iter()
             .map(|(key, value)| {
-                let (key, value) = (place(text(key)), place(text(value)));
+                let (key, value) = (bind(text(key)), bind(text(value)));
                 format!("key = {key} AND value = {value}")
             })
             .collect();
-        let either = if either.is_empty() { "0".to_owned() } else { either.join(" OR ") };
-        all.push(format!("EXISTS (SELECT 1 FROM json_each(s.labels) WHERE {either})"));
+        let alternatives =
+            if alternatives.is_empty() { "0".to_owned() } else { alternatives.join(" OR ") };
+        all.push(format!("EXISTS (SELECT 1 FROM json_each(s.labels) WHERE {alternatives})"));
     }
     let (beyond, direction) = match order {
         SandboxOrder::NewestFirst => ("<", "DESC"),
         SandboxOrder::OldestFirst => (">", "ASC"),
     };
     if let Some(after) = &page.after {
-        let (at, id) = (place(Value::Integer(after.at)), place(text(&after.id)));
+        let (at, id) = (bind(Value::Integer(after.at)), bind(text(&after.id)));
         all.push(format!("(s.started_at, s.thread_id) {beyond} ({at}, {id})"));
     }
-    let limit = place(Value::Integer(i64::from(page.limit) + 1));
+    let limit = bind(Value::Integer(i64::from(page.limit) + 1));
     let which = format!(
         "{} ORDER BY s.started_at {direction}, s.thread_id {direction} LIMIT {limit}",
         all.join(" AND ")

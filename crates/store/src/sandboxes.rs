@@ -10,11 +10,11 @@ use super::{
 };
 use model::{Sandbox, Thread, ThreadId};
 
-/// Moves facts of sandboxes that are still labels of threads into rows.
+/// Migrates sandboxes that are stored as labels of threads into rows.
 pub(super) const FROM_LABELS: &str = include_str!("migrations/sandbox_labels.sql");
 
 impl Store {
-    /// Saves a sandbox that was read at its revision; refused if it was changed since.
+    /// Saves a sandbox. Refused if the stored sandbox was changed since it was read.
     pub async fn save_sandbox(&self, next: &Sandbox) -> Result<Sandbox, StoreError> {
         let next = next.clone();
         self.write(move |db| save(db, next)).await
@@ -26,7 +26,7 @@ fn sandbox(db: &Connection, id: &ThreadId) -> Result<Option<Sandbox>, StoreError
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-/// Reads every sandbox of a project, as the rest of the store does.
+/// Returns all sandboxes of a project.
 pub(super) fn of_project(
     db: &Connection,
     project: &model::ProjectId,
@@ -36,7 +36,7 @@ pub(super) fn of_project(
     Ok(rows.collect::<Read<_>>()?)
 }
 
-/// Inserts the sandbox of a thread that was inserted in the same transaction.
+/// Inserts a sandbox in the transaction that inserted its thread.
 pub(super) fn insert(db: &Connection, sandbox: &Sandbox) -> Result<(), StoreError> {
     let added = db
         .prepare_cached(
@@ -121,7 +121,7 @@ fn save(db: &Connection, mut next: Sandbox) -> Result<Sandbox, StoreError> {
     }
 }
 
-/// Moves the sandbox of a thread, if it has one, along with the thread.
+/// Moves the sandbox of a thread, if there is one, to the thread's project.
 pub(super) fn move_to_project(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
     let Some(mut moved) = sandbox(db, &thread.thread_id)? else { return Ok(()) };
     moved.project_id = thread.project_id.clone();
@@ -133,7 +133,7 @@ pub(super) fn move_to_project(db: &Connection, thread: &Thread) -> Result<(), St
     .map_err(|error| taken(error, &moved))
 }
 
-/// Names the sandbox in the error that its name is taken.
+/// Adds the sandbox's name to the error that it is taken.
 fn taken(error: rusqlite::Error, sandbox: &Sandbox) -> StoreError {
     match (StoreError::from(error), &sandbox.name) {
         (StoreError::Exists { what }, Some(name)) if what.contains("sandboxes.name") => {

@@ -1,10 +1,10 @@
-//! Numbered migrations; the number of the last one applied is the file's `user_version`.
+//! Numbered migrations. The file's `user_version` is the number of the last applied migration.
 
 use rusqlite::Connection;
 
 use super::error::{OpenError, StoreError};
 
-/// Every migration, in order. One that was released is never changed.
+/// All migrations, in order. A released migration is never changed.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
@@ -16,24 +16,24 @@ const MIGRATIONS: &[&str] = &[
     concat!(include_str!("migrations/0008.sql"), include_str!("migrations/sandbox_labels.sql")),
 ];
 
-/// The oldest library whose write-ahead log does not lose commits (3.7.0 to 3.51.2 have a race).
-const OLDEST: i32 = 3_051_003;
+/// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).
+const MIN_SQLITE_VERSION: i32 = 3_051_003;
 
-/// Refuses a library that loses commits.
+/// Refuses a SQLite version that can lose commits.
 pub(super) fn check_library() -> Result<(), OpenError> {
     let version = rusqlite::version_number();
-    if version < OLDEST {
+    if version < MIN_SQLITE_VERSION {
         return Err(OpenError::Library { version: rusqlite::version().to_owned() });
     }
     Ok(())
 }
 
-/// Brings the file up to the last migration, each in a transaction of its own.
+/// Applies all missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
     migrate_to(connection, MIGRATIONS.len())
 }
 
-/// Brings the file up to the migration of this number.
+/// Applies the missing migrations up to this number.
 pub(super) fn migrate_to(connection: &Connection, last: usize) -> Result<(), OpenError> {
     let applied: u32 = connection
         .query_row("PRAGMA user_version", [], |row| row.get(0))

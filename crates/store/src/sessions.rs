@@ -10,7 +10,7 @@ use super::{
 };
 use model::{ChatSession, Moment, SessionEvent, SessionId, ThreadId};
 
-/// Which sessions are listed.
+/// A filter for sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionFilter {
     All,
@@ -20,13 +20,13 @@ pub enum SessionFilter {
 }
 
 impl Store {
-    /// The session with this id.
+    /// Returns the session with this id.
     pub async fn session(&self, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
         let id = id.clone();
         self.read(move |db| session(db, &id)).await
     }
 
-    /// The open session of a thread, or else the last one it had.
+    /// Returns the open session of a thread, or else its last one.
     pub async fn last_session(&self, id: &ThreadId) -> Result<Option<ChatSession>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -69,7 +69,7 @@ impl Store {
         .await
     }
 
-    /// Every session that has not ended.
+    /// Returns all open sessions.
     pub async fn open_sessions(&self) -> Result<Vec<ChatSession>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT * FROM sessions WHERE is_open = 1")?;
@@ -78,8 +78,8 @@ impl Store {
         .await
     }
 
-    /// Lets something happen to a session as it is stored at that instant; answers what it became,
-    /// or refuses. Of two who expire the same session, one is refused.
+    /// Applies an event to the stored session and returns the result, or refuses the event. If two callers
+    /// expire the same session, one is refused.
     pub async fn apply_session(
         &self,
         id: &SessionId,
@@ -163,8 +163,8 @@ pub(super) fn save(db: &Connection, mut next: ChatSession) -> Result<ChatSession
     }
 }
 
-/// Touches a session if it is open. One that ended meanwhile stays ended, which is no failure of
-/// whatever the touch came along with.
+/// Touches a session if it is open. A session that has ended stays ended, which is not an error for the
+/// caller.
 pub(super) fn touch(db: &Connection, id: &SessionId, now: Moment) -> Result<(), StoreError> {
     let Some(before) = session(db, id)? else { return Ok(()) };
     if now.since(&before.last_active).is_zero() {

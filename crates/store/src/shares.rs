@@ -1,4 +1,4 @@
-//! Links that show one terminal. Only a hash of each secret is kept.
+//! Share links to single terminals. Only a hash of each secret is stored.
 
 use rusqlite::{OptionalExtension, Row, named_params, params};
 
@@ -8,26 +8,27 @@ use super::{
 };
 use model::{ShareId, TerminalId, Timestamp};
 
-/// How long a share is listed after it ended, in microseconds.
-const LISTED: i64 = 30 * 24 * 3600 * 1_000_000;
+/// How long a share is listed after its end.
+const RETENTION_US: i64 = 30 * 24 * 3600 * 1_000_000;
 
 /// A share, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     pub share_id: ShareId,
     pub terminal_id: TerminalId,
-    /// What its maker calls it.
+    /// A name chosen by its creator.
     pub name: String,
     pub created_at: Timestamp,
-    /// After when it no longer holds.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When it was taken back.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl Store {
-    /// Remembers a share by the hash of its secret. One that is there gets the new hash: its older
-    /// link no longer works. Shares that ended long ago are forgotten.
+    /// Stores a share with the hash of its secret. An existing share gets the new hash, so that its old
+    /// link
+    /// stops working. Also removes shares that ended long ago.
     pub async fn put_share(&self, share: &Share, hash: [u8; 32]) -> Result<(), StoreError> {
         let share = share.clone();
         self.write(move |db| {
@@ -35,7 +36,7 @@ impl Store {
             db.prepare_cached(
                 "DELETE FROM shares WHERE min(coalesce(revoked_at, expires_at), expires_at) < ?1",
             )?
-            .execute([created - LISTED])?;
+            .execute([created - RETENTION_US])?;
             db.prepare_cached(
                 "INSERT INTO shares
                    (share_id, terminal_id, name, hash, created_at, expires_at, revoked_at)
@@ -56,7 +57,7 @@ impl Store {
         .await
     }
 
-    /// The share with this id.
+    /// Returns the share with this id.
     pub async fn share(&self, id: &ShareId) -> Result<Option<Share>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -66,7 +67,7 @@ impl Store {
         .await
     }
 
-    /// The shares that hold at this time, with their hashes.
+    /// Returns the valid shares with their hashes.
     pub async fn live_shares(&self, now: Timestamp) -> Result<Vec<(Share, [u8; 32])>, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
@@ -80,7 +81,7 @@ impl Store {
         .await
     }
 
-    /// Shares of open terminals, or of this one, newest first, ended ones too.
+    /// Returns the shares of one or all open terminals, including ended ones, newest first.
     pub async fn shares(
         &self,
         terminal: Option<&TerminalId>,
@@ -108,7 +109,7 @@ impl Store {
         .await
     }
 
-    /// Takes a share back. Doing it twice keeps the first time.
+    /// Revokes a share. Repeating this keeps the first time.
     pub async fn revoke_share(&self, id: &ShareId, at: Timestamp) -> Result<(), StoreError> {
         let id = id.clone();
         self.write(move |db| {

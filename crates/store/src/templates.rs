@@ -1,4 +1,4 @@
-//! Templates of other people's APIs, each with its builds and tags in one row.
+//! Templates of compatible APIs, each with its builds and tags in one row.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -9,8 +9,7 @@ use super::{
 use model::{Template, TemplateId};
 
 impl Store {
-    /// Changes the template that an API knows by this name, or makes it. What it is changed to is
-    /// decided in the transaction that writes it.
+    /// Creates or changes the template with this name in an API. `change` runs inside the transaction.
     pub async fn put_template<T: Send + 'static>(
         &self,
         owner: &str,
@@ -26,7 +25,7 @@ impl Store {
         .await
     }
 
-    /// Changes a template, or leaves it as it is; `None` if there is none.
+    /// Changes a template. Returns `None` if it does not exist.
     pub async fn change_template<T: Send + 'static>(
         &self,
         id: &TemplateId,
@@ -44,7 +43,7 @@ impl Store {
         .await
     }
 
-    /// The template of an API with this id or name.
+    /// Returns the template with this id or name in an API.
     pub async fn template(&self, owner: &str, name: &str) -> Result<Option<Template>, StoreError> {
         let (owner, name) = (owner.to_owned(), name.to_owned());
         self.read(move |db| {
@@ -55,7 +54,7 @@ impl Store {
         .await
     }
 
-    /// Every template.
+    /// Returns all templates.
     pub async fn templates(&self) -> Result<Vec<Template>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -66,7 +65,7 @@ impl Store {
         .await
     }
 
-    /// Forgets a template; `false` if there was none.
+    /// Removes a template. Returns `false` if it does not exist.
     pub async fn remove_template(&self, id: &TemplateId) -> Result<bool, StoreError> {
         let id = id.clone();
         self.write(move |db| {
@@ -106,7 +105,7 @@ mod tests {
     use model::{Build, Timestamp};
 
     #[tokio::test]
-    async fn a_template_is_found_by_its_name_and_its_id_and_only_in_its_api() {
+    async fn a_template_is_found_by_name_or_id_in_its_api_only() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let at = Timestamp::UNIX_EPOCH;
@@ -121,7 +120,7 @@ mod tests {
             store.put_template("e2b", "name", change).await.unwrap()
         };
         assert_eq!(put("t1").await, 0);
-        // The name is taken: the same template gets another build.
+        // The name exists, so the same template gets another build.
         assert_eq!(put("t2").await, 1);
         let by_name = store.template("e2b", "name").await.unwrap().unwrap();
         assert_eq!(by_name.builds.len(), 2);

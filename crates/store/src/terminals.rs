@@ -1,4 +1,4 @@
-//! Terminals: everything of them but their state's history.
+//! Terminals, without the history of their states.
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
@@ -10,13 +10,13 @@ use super::{
 use model::{LeaseId, Terminal, TerminalEvent, TerminalId, TerminalStatus, ThreadId, Timestamp};
 
 impl Store {
-    /// The terminal with this id, closed ones too.
+    /// Returns the terminal with this id, even if it is closed.
     pub async fn terminal(&self, id: &TerminalId) -> Result<Option<Terminal>, StoreError> {
         let id = id.clone();
         self.read(move |db| terminal(db, &id)).await
     }
 
-    /// The terminals of a thread that are not closed, oldest first.
+    /// Returns the open terminals of a thread, oldest first.
     pub async fn thread_terminals(&self, id: &ThreadId) -> Result<Vec<Terminal>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -29,7 +29,7 @@ impl Store {
         .await
     }
 
-    /// The same, a page at a time.
+    /// Returns a page of the open terminals of a thread.
     pub async fn thread_terminals_page(
         &self,
         id: &ThreadId,
@@ -55,7 +55,7 @@ impl Store {
         .await
     }
 
-    /// The terminals of all threads, oldest first.
+    /// Returns the open terminals of all threads, oldest first.
     pub async fn terminals(&self, page: PageRequest) -> Result<Page<Terminal>, StoreError> {
         self.read(move |db| {
             let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
@@ -74,7 +74,7 @@ impl Store {
         .await
     }
 
-    /// How many terminals of a thread are not closed.
+    /// Returns the number of open terminals of a thread.
     pub async fn count_terminals(&self, id: &ThreadId) -> Result<usize, StoreError> {
         let id = id.clone();
         self.read(move |db| {
@@ -86,7 +86,7 @@ impl Store {
         .await
     }
 
-    /// Every terminal that is said to be live: what a server that starts has to look for.
+    /// Returns all terminals with status live, which a starting server has to recover.
     pub async fn live_terminals(&self) -> Result<Vec<Terminal>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
@@ -97,7 +97,7 @@ impl Store {
         .await
     }
 
-    /// The ids of all terminals that are not closed: whose directories may stay.
+    /// Returns the ids of all open terminals, whose directories have to be kept.
     pub async fn terminal_ids(&self) -> Result<Vec<TerminalId>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -108,13 +108,13 @@ impl Store {
         .await
     }
 
-    /// Adds a terminal to a thread that exists. A second default one is refused.
+    /// Adds a terminal to an existing thread. A second default terminal is refused.
     pub async fn add_terminal(&self, terminal: &Terminal) -> Result<(), StoreError> {
         let terminal = terminal.clone();
         self.write(move |db| insert(db, &terminal)).await
     }
 
-    /// Lets something happen to a terminal as it is stored at that instant.
+    /// Applies an event to the stored terminal.
     pub async fn apply_terminal(
         &self,
         id: &TerminalId,
@@ -146,8 +146,8 @@ impl Store {
         .await
     }
 
-    /// Removes a terminal with its state, its history and its commands. Answers its lease, if
-    /// nobody stands on that any more: it is then wanted gone.
+    /// Removes a terminal with its state, history and commands. Returns its lease if no thread or terminal
+    /// uses it any more; the lease is then marked for destruction.
     pub async fn delete_terminal(
         &self,
         id: &TerminalId,
@@ -157,8 +157,8 @@ impl Store {
         self.write(move |db| {
             let terminal = require(db, &id)?;
             delete(db, &id)?;
-            let gone = leases::release(db, &terminal.lease_id, at)?;
-            Ok(gone.then_some(terminal.lease_id))
+            let released = leases::release(db, &terminal.lease_id, at)?;
+            Ok(released.then_some(terminal.lease_id))
         })
         .await
     }
@@ -173,17 +173,17 @@ pub(super) fn require(db: &Connection, id: &TerminalId) -> Result<Terminal, Stor
     terminal(db, id)?.ok_or_else(|| StoreError::missing("terminal", id))
 }
 
-/// Removes a terminal's rows; what others share of its state stays.
+/// Removes a terminal's rows. Contents that other terminals share stay.
 pub(super) fn delete(db: &Connection, id: &TerminalId) -> Result<(), StoreError> {
-    versions::forget_all(db, id)?;
+    versions::remove_all(db, id)?;
     db.prepare_cached("DELETE FROM terminals WHERE terminal_id = ?1")?.execute([id.as_str()])?;
     Ok(())
 }
 
 pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreError> {
-    // History without a row is nobody's, and its version numbers would stand in the way of the first.
+    // History of a missing terminal row is stale, and its version numbers would conflict with new ones.
     if terminal.version == 0 {
-        versions::forget_all(db, &terminal.terminal_id)?;
+        versions::remove_all(db, &terminal.terminal_id)?;
     }
     let result = db
         .prepare_cached(

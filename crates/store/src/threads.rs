@@ -1,4 +1,4 @@
-//! Threads, their messages, and the chain that hangs on each.
+//! Threads with their messages, sessions, terminals and leases.
 
 use std::collections::BTreeMap;
 
@@ -15,39 +15,38 @@ use model::{
     Thread, ThreadId, Timestamp,
 };
 
-/// What a client may choose for a thread; `None` leaves it as it is, or as the default.
+/// Client-chosen settings of a thread. `None` keeps the current value or the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadChoices {
     pub project_id: Option<ProjectId>,
-    /// The provider its lease is a claim on; cannot be changed later.
+    /// The provider of its lease; cannot be changed later.
     pub provider: Option<String>,
-    /// The provider's own settings for its lease; cannot be changed later.
+    /// Provider-specific settings of its lease; cannot be changed later.
     pub spec: Option<serde_json::Value>,
     /// A lease to share; cannot be changed later.
     pub lease_id: Option<LeaseId>,
-    /// The fork of a lease, which is kept from now on since the thread stands on it.
+    /// The fork of a lease for the thread to use; this keeps the fork alive.
     pub fork: Option<LeaseId>,
     /// The policy of its sessions.
     pub policy: Option<SessionPolicy>,
-    /// What its shells have in their environment from the start.
+    /// The initial environment of its shells.
     pub env: Option<Env>,
-    /// Where its shells start.
+    /// The initial working directory of its shells.
     pub cwd: Option<String>,
-    /// A client's own notes.
+    /// Labels for the client's use.
     pub labels: Option<BTreeMap<String, String>>,
-    /// The sandbox that the thread is made for; an existing thread does not become one.
+    /// The sandbox to create with the thread; ignored for an existing thread.
     pub sandbox: Option<Box<Sandbox>>,
 }
 
-/// What is needed to create a thread.
+/// Everything needed to create a thread on first use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstUse {
     pub thread_id: ThreadId,
-    /// What the client chose.
     pub choices: ThreadChoices,
-    /// The provider of a thread that names none.
+    /// The default provider.
     pub provider: String,
-    /// The policy of a thread that chooses none.
+    /// The default session policy.
     pub policy: SessionPolicy,
     /// The shell of its default terminal.
     pub shell: ShellKind,
@@ -63,18 +62,18 @@ pub struct Chain {
     pub session: ChatSession,
     pub terminal: Terminal,
     pub lease: Lease,
-    /// Whether the thread was made by this call.
+    /// Whether this call created the thread.
     pub thread_is_new: bool,
-    /// Whether the session was opened by this call.
+    /// Whether this call opened the session.
     pub session_is_new: bool,
-    /// A session whose time was found over by this call, and which has expired by it.
+    /// The previous session, if this call found it elapsed and expired it.
     pub expired: Option<ChatSession>,
 }
 
-/// Which threads are asked for.
+/// A filter for threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
-    /// Only those of this project.
+    /// Only threads of this project.
     pub project_id: Option<ProjectId>,
 }
 
@@ -88,13 +87,13 @@ pub struct DeletedRows {
 }
 
 impl Store {
-    /// The thread with this id.
+    /// Returns the thread with this id.
     pub async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>, StoreError> {
         let id = id.clone();
         self.read(move |db| thread(db, &id)).await
     }
 
-    /// Threads in the order they were made.
+    /// Returns threads, oldest first.
     pub async fn threads(
         &self,
         filter: ThreadFilter,
@@ -124,8 +123,8 @@ impl Store {
         .await
     }
 
-    /// Returns a thread with its session, terminal and lease. Creates what is missing; a lost row gets its old
-    /// id again. Writes nothing if all exist.
+    /// Returns a thread with its session, terminal and lease, and creates missing rows. A lost row is
+    /// recreated with its old id. Writes nothing if all rows exist.
     pub async fn open_chain(&self, first: FirstUse) -> Result<Chain, StoreError> {
         let id = first.thread_id.clone();
         let now = first.now;
@@ -162,17 +161,17 @@ impl Store {
     /// was created. Opens no session. A change of provider or lease is refused.
     pub async fn put_thread(&self, first: FirstUse) -> Result<(Thread, bool), StoreError> {
         self.write(move |db| {
-            let made = thread(db, &first.thread_id)?.is_none();
+            let created = thread(db, &first.thread_id)?.is_none();
             let thread = ensure_thread(db, &first)?;
-            let thread = if made { thread } else { change(db, thread, &first)? };
+            let thread = if created { thread } else { change(db, thread, &first)? };
             ensure_lease(db, &thread, &first)?;
             ensure_terminal(db, &thread, &first)?;
-            Ok((thread, made))
+            Ok((thread, created))
         })
         .await
     }
 
-    /// Changes the environment that shells of a thread start with; `false` if there is no such thread.
+    /// Changes the initial environment of a thread's shells. Returns `false` if the thread does not exist.
     pub async fn change_env(
         &self,
         id: &ThreadId,
@@ -203,7 +202,7 @@ impl Store {
         self.write(move |db| delete(db, &id, at)).await
     }
 
-    /// Adds to the conversation of a thread.
+    /// Adds a message to the conversation of a thread.
     pub async fn add_message(&self, id: &ThreadId, message: Message) -> Result<(), StoreError> {
         let id = id.clone();
         self.write(move |db| {
@@ -227,7 +226,7 @@ impl Store {
         .await
     }
 
-    /// The conversation of a thread, oldest first.
+    /// Returns the conversation of a thread, oldest first.
     pub async fn messages(
         &self,
         id: &ThreadId,
@@ -303,8 +302,8 @@ fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
     let mut expired = None;
     let open = match sessions::open_session(db, &thread.thread_id)? {
         Some(session) if session.left(&first.now).0.is_zero() => {
-            let over = session.apply(SessionEvent::Elapsed(first.now))?;
-            expired = Some(sessions::save(db, over)?);
+            let ended = session.apply(SessionEvent::Elapsed(first.now))?;
+            expired = Some(sessions::save(db, ended)?);
             None
         }
         open => open,
@@ -328,7 +327,7 @@ fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
     Ok(Chain { thread, session, terminal, lease, thread_is_new, session_is_new, expired })
 }
 
-/// The thread, made if it is not there.
+/// Returns the thread, creating it if it does not exist.
 fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError> {
     if let Some(thread) = thread(db, &first.thread_id)? {
         return Ok(thread);
@@ -364,7 +363,7 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
         updated_at: first.now.at,
         revision: 0,
     };
-    // The thread's row names the lease's, which therefore comes first.
+    // The thread's row references the lease, which is therefore inserted first.
     ensure_lease(db, &thread, first)?;
     project_exists(db, &thread.project_id)?;
     insert(db, &thread)?;
@@ -383,7 +382,7 @@ fn same_provider(
     match &choices.provider {
         Some(wanted) if wanted != provider => Err(StoreError::Refused(model::Refused {
             noun: format!("lease {lease}"),
-            state: "a claim on another provider",
+            state: "from another provider",
             event: "be moved",
         })),
         _ => Ok(()),
@@ -397,7 +396,7 @@ fn project_exists(db: &Connection, id: &ProjectId) -> Result<(), StoreError> {
         .ok_or_else(|| StoreError::missing("project", id))
 }
 
-/// The thread's lease, made or revived under the id the thread knows.
+/// Returns the thread's lease, creating or reviving it under the id in the thread's row.
 fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Lease, StoreError> {
     if let Some(lease) = leases::lease(db, &thread.lease_id)? {
         if lease.state == LeaseState::Destroyed {
@@ -412,7 +411,7 @@ fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Le
     Ok(lease)
 }
 
-/// The thread's default terminal, made (again) under the id the thread knows.
+/// Returns the thread's default terminal, creating it under the id in the thread's row.
 fn ensure_terminal(
     db: &Connection,
     thread: &Thread,
@@ -422,7 +421,7 @@ fn ensure_terminal(
         if terminal.status != TerminalStatus::Closed {
             return Ok(terminal);
         }
-        // A closed default terminal makes room for one that begins anew.
+        // A closed default terminal is replaced by a new one.
         terminals::delete(db, &thread.terminal_id)?;
     }
     let (cols, rows) = first.size;
@@ -438,12 +437,12 @@ fn ensure_terminal(
     Ok(terminal)
 }
 
-/// Changes what a client may change of a thread. Its open session takes the policy over.
+/// Applies changed settings to a thread. Its open session gets the new policy.
 fn change(db: &Connection, mut thread: Thread, first: &FirstUse) -> Result<Thread, StoreError> {
     let choices = first.choices.clone();
     let refused = |event| {
         let noun = format!("thread {}", first.thread_id);
-        StoreError::Refused(model::Refused { noun, state: "in being", event })
+        StoreError::Refused(model::Refused { noun, state: "already created", event })
     };
     if choices.lease_id.is_some_and(|lease| lease != thread.lease_id) {
         return Err(refused("change its lease"));

@@ -1,4 +1,4 @@
-//! Access tokens. Only a hash of each is kept.
+//! Access tokens. Only a hash of each is stored.
 
 use rusqlite::{Row, params};
 
@@ -12,19 +12,19 @@ use model::{Timestamp, TokenId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub token_id: TokenId,
-    /// What its owner calls it.
+    /// A name chosen by its owner.
     pub name: String,
-    /// What it may do; the words are those of whoever checks it.
+    /// The permissions of the token, in the terms of the code that checks it.
     pub scope: String,
     pub created_at: Timestamp,
-    /// After when it no longer holds.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was taken back.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl Store {
-    /// Remembers a token by its hash.
+    /// Stores a token with its hash.
     pub async fn add_token(&self, token: &Token, hash: [u8; 32]) -> Result<(), StoreError> {
         let token = token.clone();
         self.write(move |db| {
@@ -47,7 +47,7 @@ impl Store {
         .await
     }
 
-    /// The tokens that hold at this time, with their hashes, oldest first.
+    /// Returns the valid tokens with their hashes, oldest first.
     pub async fn live_tokens(&self, now: Timestamp) -> Result<Vec<(Token, [u8; 32])>, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
@@ -62,7 +62,7 @@ impl Store {
         .await
     }
 
-    /// All tokens, oldest first.
+    /// Returns all tokens, oldest first.
     pub async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
         self.read(|db| {
             let mut statement =
@@ -72,7 +72,7 @@ impl Store {
         .await
     }
 
-    /// Takes a token back. Doing it twice keeps the first time.
+    /// Revokes a token. Repeating this keeps the first time.
     pub async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<(), StoreError> {
         let id = id.clone();
         self.write(move |db| {

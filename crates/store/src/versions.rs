@@ -1,8 +1,7 @@
-//! The state of a terminal over time, content-addressed.
+//! Versioned, content-addressed states of terminals.
 //!
-//! A row of `terminal_sections` says what a section is *since* a version, so that a version in
-//! which nothing changed costs one small row. Contents are kept once for all terminals, with a
-//! count of the rows that name them.
+//! A row of `terminal_sections` contains a section *since* a version, so that a version without changes
+//! costs one small row. All terminals share contents, which have a reference count.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,11 @@ use super::{
 };
 use model::{Cause, StateVersion, TerminalId, TerminalState, Timestamp};
 
-/// Contents above this are compressed.
-const COMPRESS_ABOVE: usize = 1024;
+/// Larger contents are compressed.
+const MAX_UNCOMPRESSED_BYTES: usize = 1024;
 
-/// A section ready to be stored: hashed and, if it is worth it, compressed, which is done by who
-/// asks and not by the one writer.
+/// A section ready to be stored: hashed and possibly compressed, which the caller does instead of the
+/// single writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     name: String,
@@ -29,13 +28,13 @@ pub struct Section {
 }
 
 impl Section {
-    /// Prepares a section.
+    /// Hashes and compresses a section.
     #[must_use]
     pub fn new(name: impl Into<String>, bytes: Vec<u8>) -> Self {
         let hash = *blake3::hash(&bytes).as_bytes();
         let size = bytes.len();
         let name = name.into();
-        if size > COMPRESS_ABOVE
+        if size > MAX_UNCOMPRESSED_BYTES
             && let Ok(smaller) = zstd::bulk::compress(&bytes, 3)
             && smaller.len() < size
         {
@@ -44,7 +43,7 @@ impl Section {
         Self { name, hash, size, compressed: false, bytes }
     }
 
-    /// Prepares several.
+    /// Hashes and compresses several sections.
     #[must_use]
     pub fn all(sections: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<Self> {
         sections.into_iter().map(|(name, bytes)| Self::new(name, bytes)).collect()
@@ -54,23 +53,23 @@ impl Section {
 /// The next version of a terminal's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
-    /// The version that was read; the new one is one more.
+    /// The version that was read; the new version is one higher.
     pub expected: u64,
-    /// Why there is a new one.
+    /// The cause of the new version.
     pub cause: Cause,
-    /// The sections that are not as they were.
+    /// The new and changed sections.
     pub changed: Vec<Section>,
-    /// The sections that are no more.
+    /// The names of removed sections.
     pub removed: Vec<String>,
-    /// The shell's directory.
+    /// The shell's working directory.
     pub cwd: String,
-    /// What the environment has beyond what the shell was started with, if that changed.
+    /// Changes to the shell's initial environment, if the environment changed.
     pub env_delta: Option<BTreeMap<String, Option<String>>>,
     pub at: Timestamp,
 }
 
 impl Store {
-    /// Adds a version to a terminal's state; answers it. Refused unless the terminal is at the
+    /// Adds a version to a terminal's state and returns its number. Refused unless the terminal is at the
     /// version that was read.
     pub async fn add_version(
         &self,
@@ -81,8 +80,8 @@ impl Store {
         self.write(move |db| add(db, &id, &change)).await
     }
 
-    /// Makes an earlier version the state again, as a version of its own. Refused unless the
-    /// terminal is at the version that was read. `env_delta` is that of the earlier version.
+    /// Restores an earlier version as a new version. Refused unless the terminal is at the version that was
+    /// read. `env_delta` is that of the earlier version.
     pub async fn rollback(
         &self,
         id: &TerminalId,
@@ -122,7 +121,7 @@ impl Store {
         .await
     }
 
-    /// Gives a terminal without any state the one another has at a version.
+    /// Initializes the state of a terminal with a version of another terminal.
     pub async fn fork_state(
         &self,
         from: &TerminalId,
@@ -156,7 +155,7 @@ impl Store {
         .await
     }
 
-    /// A terminal's whole state at a version, or at its last one.
+    /// Returns a terminal's whole state at a version, or at its last one.
     pub async fn terminal_state(
         &self,
         id: &TerminalId,
@@ -183,7 +182,7 @@ impl Store {
         .await
     }
 
-    /// The versions of a terminal that are kept, newest first.
+    /// Returns the stored versions of a terminal, newest first.
     pub async fn versions(
         &self,
         id: &TerminalId,
@@ -220,7 +219,7 @@ impl Store {
     }
 }
 
-/// Returns the version that a terminal is at.
+/// Returns the current version of a terminal.
 fn current(db: &Connection, id: &TerminalId) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT version FROM terminals WHERE terminal_id = ?1")?
         .query_row([id.as_str()], |row| row::count(row, "version"))
@@ -228,7 +227,7 @@ fn current(db: &Connection, id: &TerminalId) -> Result<u64, StoreError> {
         .ok_or_else(|| StoreError::missing("terminal", id))
 }
 
-/// Adds a version with what changed in it.
+/// Adds a version with its changes.
 pub(super) fn add(
     db: &Connection,
     id: &TerminalId,
@@ -254,7 +253,7 @@ pub(super) fn add(
     Ok(next)
 }
 
-/// Raises the terminal's version by one and adds its row, without any section.
+/// Raises the terminal's version by one and adds its row, without sections.
 fn append(db: &Connection, id: &TerminalId, change: &StateChange) -> Result<u64, StoreError> {
     let next = change.expected + 1;
     let raised = db
@@ -308,14 +307,14 @@ fn retain(db: &Connection, hash: &[u8; 32]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lets go of one use of a content; the last one removes it.
+/// Drops one reference to a content and removes it after the last one.
 fn release(db: &Connection, hash: &[u8; 32]) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE blobs SET refs = refs - 1 WHERE hash = ?1")?.execute([hash])?;
     db.prepare_cached("DELETE FROM blobs WHERE hash = ?1 AND refs <= 0")?.execute([hash])?;
     Ok(())
 }
 
-/// The directory and the hash of every section at a version.
+/// Returns the working directory and the hash of every section at a version.
 fn hashes(
     db: &Connection,
     id: &TerminalId,
@@ -347,7 +346,7 @@ fn hashes(
     Ok((cwd, hashes))
 }
 
-/// A content, checked against its hash.
+/// Returns a content after checking its hash.
 pub(super) fn content(db: &Connection, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
     let (size, compressed, bytes): (i64, bool, Vec<u8>) = db
         .prepare_cached("SELECT size, encoding, bytes FROM blobs WHERE hash = ?1")?
@@ -359,7 +358,7 @@ pub(super) fn content(db: &Connection, hash: &[u8; 32]) -> Result<Vec<u8>, Store
         bytes
     };
     if blake3::hash(&bytes).as_bytes() != hash {
-        return Err(damaged(hash, "its bytes have another hash"));
+        return Err(damaged(hash, "its bytes do not match its hash"));
     }
     Ok(bytes)
 }
@@ -369,13 +368,14 @@ fn damaged(hash: &[u8; 32], reason: &str) -> StoreError {
     StoreError::Damaged { what, reason: reason.into() }
 }
 
-/// Removes what no version from `oldest` on needs; answers how many versions went.
-pub(super) fn forget_before(
+/// Removes the versions before `oldest` and sections that no later version needs. Returns the number of
+/// removed versions.
+pub(super) fn remove_before(
     db: &Connection,
     id: &TerminalId,
     oldest: u64,
 ) -> Result<u64, StoreError> {
-    let gone = db
+    let removed = db
         .prepare_cached("DELETE FROM terminal_versions WHERE terminal_id = ?1 AND version < ?2")?
         .execute(params![id.as_str(), int(oldest)])?;
     let mut statement = db.prepare_cached(
@@ -389,11 +389,11 @@ pub(super) fn forget_before(
     for hash in hashes.into_iter().flatten() {
         release(db, &hash)?;
     }
-    Ok(gone as u64)
+    Ok(removed as u64)
 }
 
 /// Removes every version of a terminal.
-pub(super) fn forget_all(db: &Connection, id: &TerminalId) -> Result<(), StoreError> {
+pub(super) fn remove_all(db: &Connection, id: &TerminalId) -> Result<(), StoreError> {
     let mut statement =
         db.prepare_cached("DELETE FROM terminal_sections WHERE terminal_id = ?1 RETURNING hash")?;
     let rows = statement.query_map([id.as_str()], |row| row.get(0))?;

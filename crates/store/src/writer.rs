@@ -1,11 +1,12 @@
-//! The one writer, and its group commit.
+//! The single writer with group commit.
 //!
 //! Jobs that arrive while a commit is being synced wait in a bounded queue and are then committed together,
 //! with one sync. Each job runs under its own savepoint, so that a failed job affects no other. Callers get
-//! their result after the commit is on stable storage. A failed commit fails every job in it and is not
-//! repeated. Afterwards the connection is dropped and the next job opens another, so that service returns
-//! when the disk does. Only a failed sync is final: nothing is written until the next start, which reads
-//! what is really on the disk.
+//! their result after the commit is on stable storage. A failed commit fails all of its jobs and is not
+//! retried. The connection is then dropped and the next job opens another, so that writes work again as
+//! soon
+//! as the disk does. Only a failed sync is final: nothing is written until the next start, which reads the
+//! actual content of the disk.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,19 +19,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{check::Checked, checkpoint::Checkpointer, connect::connect, error::StoreError};
 
-/// How many jobs may wait; a further caller waits for room.
+/// The length of the queue; further callers wait for a free slot.
 const QUEUE_LENGTH: usize = 1024;
 
-/// How many jobs one commit may contain.
+/// The number of jobs per commit.
 const MAX_BATCH: usize = 256;
 
-/// Something to be done inside the transaction.
+/// A change that runs inside the transaction.
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Outcome + Send>;
 
-/// What a job did, and how to reply to its caller.
+/// The result of a job, and how to reply to its caller.
 struct Outcome {
     succeeded: bool,
-    /// Called with what became of the commit, if it failed.
+    /// Called after the commit, with its error if it failed.
     answer: Box<dyn FnOnce(Option<StoreError>) + Send>,
 }
 
@@ -39,17 +40,17 @@ struct Outcome {
 pub enum StoreHealth {
     /// The last change reached stable storage.
     Good,
-    /// The last change failed. Reads work; each further change tries again.
+    /// The last change failed. Reads work, and each further change is attempted.
     Failing { reason: String },
 }
 
-/// A handle to the writer; the writer ends when the last one is dropped.
+/// A handle to the writer, which ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Writer {
     jobs: mpsc::Sender<Job>,
 }
 
-/// What the writer has done so far.
+/// Counters of the writer.
 #[derive(Debug, Default)]
 pub struct WriterCounts {
     pub(super) commits: AtomicU64,
@@ -58,7 +59,7 @@ pub struct WriterCounts {
 }
 
 impl Writer {
-    /// Starts the writer on a connection that is ready.
+    /// Starts the writer on an open connection.
     pub(super) fn start(
         path: PathBuf,
         connection: Connection,
@@ -74,7 +75,7 @@ impl Writer {
         Ok(Self { jobs })
     }
 
-    /// Runs `f` inside a transaction and returns once that is on stable storage.
+    /// Runs `f` inside a transaction and returns after the commit is on stable storage.
     pub(super) async fn run<T, F>(&self, f: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -90,14 +91,14 @@ impl Writer {
                         Some(error) => result.and(Err(error)),
                         None => result,
                     };
-                    // If the caller stopped waiting, the change stands nevertheless.
+                    // The change is committed even if the caller stopped waiting.
                     let _ = sender.send(result);
                 }),
             }
         });
-        let gone = || StoreError::unavailable("the writer has stopped");
-        self.jobs.send(job).await.map_err(|_| gone())?;
-        receiver.await.map_err(|_| StoreError::unavailable("the writer failed at this change"))?
+        let stopped = || StoreError::unavailable("the writer has stopped");
+        self.jobs.send(job).await.map_err(|_| stopped())?;
+        receiver.await.map_err(|_| StoreError::unavailable("the writer panicked in this change"))?
     }
 }
 
@@ -143,7 +144,7 @@ impl Work {
             Err(error) => {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
                 self.checked.note(&error);
-                // A connection that saw an I/O error is not trusted with another transaction.
+                // A connection that had an I/O error is not used for another transaction.
                 self.connection = None;
                 let reason = error.to_string();
                 self.health.send_replace(StoreHealth::Failing { reason });
@@ -156,7 +157,7 @@ impl Work {
         }
     }
 
-    /// Runs the jobs and commits. On an error nothing of them stands, whatever they answered.
+    /// Runs the jobs and commits. On an error none of their changes is stored.
     fn transaction(
         &mut self,
         jobs: &mut impl Iterator<Item = Job>,
@@ -179,9 +180,9 @@ impl Work {
                         "ROLLBACK TO job; RELEASE job"
                     };
                     outcomes.push(outcome);
-                    // A full disk or a failed write may have undone the whole transaction.
+                    // A full disk or a failed write may have rolled back the whole transaction.
                     if connection.is_autocommit() {
-                        return Err(StoreError::unavailable("the transaction was undone"));
+                        return Err(StoreError::unavailable("the transaction was rolled back"));
                     }
                     connection.execute_batch(ends)?;
                 }

@@ -1,12 +1,12 @@
-//! Screens for a test harness in another language.
+//! Serves screens to a test harness in another language.
 //!
-//! Reads requests from standard input, one after the other, and answers each:
+//! Reads requests from standard input and answers them in order:
 //!
 //! ```text
 //! request = cols:u16 rows:u16 scrollback:u32 cut:u32 length:u32 bytes
-//! answer  = length:u32 snapshot          at the cut
-//!           length:u32 json              of the whole
-//!           length:u32 replies           to the whole
+//! answer  = length:u32 snapshot          after the first `cut` bytes
+//!           length:u32 json              after all bytes
+//!           length:u32 replies           to all bytes
 //! ```
 //! All numbers are little-endian.
 

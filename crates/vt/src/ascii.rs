@@ -1,6 +1,6 @@
 //! Runs of printable ASCII, eight bytes at a time.
 
-/// How many bytes from the start are printable ASCII.
+/// Returns how many leading bytes are printable ASCII.
 #[inline]
 pub(crate) fn printable(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -14,17 +14,17 @@ pub(crate) fn printable(bytes: &[u8]) -> usize {
     at + bytes[at..].iter().take_while(|b| (0x20..=0x7e).contains(*b)).count()
 }
 
-/// The same of eight bytes, without a branch.
+/// [`printable`] for exactly eight bytes, without a branch.
 #[inline]
 pub(crate) fn printable_of_eight(bytes: &[u8; 8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let word = u64::from_le_bytes(*bytes);
-    // A byte's high bit comes out set when it is below 0x20, above 0x7e or not ASCII.
+    // Sets the high bit of each byte that is below 0x20, above 0x7e or not ASCII.
     let low = (word | HIGH).wrapping_sub(ONES * 0x20) ^ HIGH;
     let high = (word & !HIGH) + ONES;
-    let odd = (low | high | word) & HIGH;
-    (odd.trailing_zeros() / 8) as usize
+    let other = (low | high | word) & HIGH;
+    (other.trailing_zeros() / 8) as usize
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_printable_or_not_wherever_it_stands() {
+    fn each_byte_is_classified_alike_at_every_position() {
         for byte in 0..=255u8 {
             for at in 0..20 {
                 let mut text = vec![b'x'; 24];

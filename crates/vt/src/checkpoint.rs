@@ -1,11 +1,11 @@
-//! The screen as bytes of our own, to be read back by this crate only.
+//! Binary checkpoints of a screen, which only this crate reads.
 //!
 //! ```text
 //! "STVT" version:u16 crc32:u32 body
 //! ```
-//! The body is every field in a fixed order; numbers are little-endian, lists have
-//! their length first. The checksum covers the body. Scrollback is stored as it is
-//! held, so that reading it back is a copy.
+//! The body contains every field in a fixed order. Numbers are little-endian, and lists start
+//! with their length. The checksum covers the body. Scrollback is stored in its in-memory
+//! format, so restoring it is a copy.
 
 use crate::grid::buffer::{Buffer, Margins, Saved, Tabs};
 use crate::grid::row::Row;
@@ -25,13 +25,13 @@ const HEADER: usize = 10;
 /// Why a checkpoint cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RestoreError {
-    /// It is not a checkpoint.
+    /// The bytes are not a checkpoint.
     NotACheckpoint,
-    /// It was written by a version that is not known here.
+    /// The format version is unknown.
     Version(u16),
-    /// It was damaged: the checksum does not fit.
+    /// The checksum does not match, so the bytes are damaged.
     Checksum,
-    /// The checksum fits, but what it covers makes no sense.
+    /// The checksum matches, but the body cannot be parsed.
     Malformed,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for RestoreError {
                 write!(f, "screen checkpoint of unknown version {version}")
             }
             RestoreError::Checksum => f.write_str("screen checkpoint is damaged"),
-            RestoreError::Malformed => f.write_str("screen checkpoint makes no sense"),
+            RestoreError::Malformed => f.write_str("screen checkpoint is malformed"),
         }
     }
 }
@@ -51,7 +51,7 @@ impl std::fmt::Display for RestoreError {
 impl std::error::Error for RestoreError {}
 
 impl Screen {
-    /// Everything this screen knows, for [`Screen::restore`].
+    /// Returns the whole state of the screen, for [`Screen::restore`].
     pub fn checkpoint(&self) -> Vec<u8> {
         let mut out = Writer(Vec::with_capacity(4096));
         out.0.extend_from_slice(MAGIC);
@@ -63,7 +63,7 @@ impl Screen {
         out.0
     }
 
-    /// The screen a checkpoint was made of.
+    /// Restores a screen from its checkpoint.
     pub fn restore(bytes: &[u8]) -> Result<Screen, RestoreError> {
         if bytes.len() < HEADER || &bytes[..4] != MAGIC {
             return Err(RestoreError::NotACheckpoint);
@@ -310,7 +310,7 @@ fn write_buffer(out: &mut Writer, buffer: &Buffer, screen: &Screen) {
     for chunk in buffer.scrollback.chunks() {
         out.0.extend_from_slice(chunk);
     }
-    // Rows of the screen are packed like those that left it.
+    // Visible rows are packed in the format of the scrollback.
     out.size(buffer.rows.len());
     let mut rows = Scrollback::new(buffer.rows.len());
     for row in &buffer.rows {
@@ -440,7 +440,7 @@ fn read_modes(input: &mut Reader<'_>) -> Option<Modes> {
     })
 }
 
-/// The parser is stored as the bytes that lead to its state.
+/// Stores the parser as the bytes that bring a fresh parser to its state.
 fn write_parser(out: &mut Writer, parser: &Parser) {
     let mut pending = Vec::new();
     parser.pending(&mut pending);

@@ -1,44 +1,44 @@
-//! A style in 29 bits, when it is one of the usual ones.
+//! Common styles packed into 29 bits.
 //!
 //! ```text
-//! bits   0..9   colour of the character: 0 default, 1..=16 the sixteen, 17..=272 of the palette
-//!        9..18  colour behind it, the same way
-//!       18..24  the attributes that xterm.js keeps above the first colour
-//!       24..29  and those above the second
+//! bits   0..9   foreground: 0 default, 1..=16 the sixteen colors, 17..=272 the palette
+//!        9..18  background, encoded alike
+//!       18..24  the attributes that xterm.js stores above the foreground
+//!       24..29  the attributes that xterm.js stores above the background
 //! ```
-//! True colours, links and underlines other than the plain one do not fit; [`Styles`] keeps
-//! those in a table and gives out a number with the highest bit set. The default style is 0.
+//! True colors, links and underline styles other than single do not fit. [`Styles`] interns
+//! those in a table and returns their index with the highest bit set. The default style is 0.
 //!
 //! [`Styles`]: crate::style_table::Styles
 
 use crate::style::{EXTENDED, MODE, P16, P256, Style, UNDERLINE, UNDERLINE_SHIFT};
 
-/// Marks the number of a style that does not fit.
+/// Set in the number of a style that is in the table.
 pub(crate) const INTERNED: u32 = 1 << 31;
 
 const COLOR_BITS: u32 = 9;
 const COLOR_CODE: u32 = (1 << COLOR_BITS) - 1;
 const FLAGS: u32 = 2 * COLOR_BITS;
 const FLAGS_BG: u32 = FLAGS + 6;
-/// Attributes stand above this bit of a colour word.
+/// The lowest attribute bit of a color word.
 const WORD: u32 = 26;
 const P16_CODE: u32 = 1;
 const P256_CODE: u32 = 17;
 
-/// The style in few bits, or nothing when it does not fit.
+/// Packs a style, or returns `None` if it does not fit.
 #[inline]
 pub(crate) fn pack(style: &Style) -> Option<u32> {
-    // A plain underline implies its style; the flags for both stand at the same bit.
+    // A single underline implies its underline style; both flags are at the same bit.
     let implied = (style.fg & UNDERLINE) >> (UNDERLINE.trailing_zeros() - UNDERLINE_SHIFT);
-    let odd = style.link | (style.ext ^ implied) | ((style.fg ^ style.bg) & EXTENDED);
-    if odd | (style.bg >> 31) != 0 {
+    let other = style.link | (style.ext ^ implied) | ((style.fg ^ style.bg) & EXTENDED);
+    if other | (style.bg >> 31) != 0 {
         return None;
     }
     let colors = color_code(style.fg)? | color_code(style.bg)? << COLOR_BITS;
     Some(colors | (style.fg >> WORD) << FLAGS | (style.bg >> WORD) << FLAGS_BG)
 }
 
-/// The style that was packed.
+/// Restores the style from its packed form.
 #[inline]
 pub(crate) fn unpack(packed: u32) -> Style {
     let fg = color_word(fg_code(packed)) | (packed >> FLAGS & 0x3f) << WORD;
@@ -57,7 +57,7 @@ pub(crate) fn bg_code(packed: u32) -> u32 {
     packed >> COLOR_BITS & COLOR_CODE
 }
 
-/// By mode: what is added to a colour's value, and how many values there are.
+/// By color mode: the offset that is added to the value, and the number of values.
 const CODES: [(u32, u32); 4] = [(0, 1), (P16_CODE, 16), (P256_CODE, 256), (0, 0)];
 
 #[inline]
@@ -82,7 +82,7 @@ mod tests {
     use crate::style::{BOLD, DIM, OVERLINE, PROTECTED, RGB, STRIKE};
 
     #[test]
-    fn what_fits_comes_back_as_it_was() {
+    fn a_packed_style_is_unpacked_unchanged() {
         let plain_underline = 1 << UNDERLINE_SHIFT;
         for style in [
             Style::default(),
@@ -91,7 +91,7 @@ mod tests {
             Style { fg: P16, bg: P16 | 15 | OVERLINE | PROTECTED, ..Style::default() },
             Style { fg: UNDERLINE, bg: EXTENDED, ext: plain_underline, link: 0 },
         ] {
-            let packed = pack(&style).expect("a usual style");
+            let packed = pack(&style).expect("a common style");
             assert_eq!(unpack(packed), style);
             assert_eq!(packed & INTERNED, 0);
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn a_style_that_does_not_fit_is_refused() {
         let plain_underline = 1 << UNDERLINE_SHIFT;
         for style in [
             Style { fg: RGB | 0x12_3456, ..Style::default() },

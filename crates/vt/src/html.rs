@@ -1,4 +1,4 @@
-//! The screen for readers: as plain text, and as HTML.
+//! Export of the screen as plain text and as HTML.
 
 use std::fmt::Write;
 
@@ -10,8 +10,8 @@ use crate::screen::default_color;
 use crate::style::*;
 
 impl Screen {
-    /// What is on the screen, a line a row, without trailing blanks and blank lines;
-    /// before it at most so many lines of scrollback.
+    /// Returns the text of the screen, preceded by up to `scrollback_lines` lines of scrollback,
+    /// one line per row, without trailing blanks and trailing blank lines.
     pub fn text(&self, scrollback_lines: usize) -> String {
         let mut out = String::new();
         self.each_row(scrollback_lines, |row, names| {
@@ -25,7 +25,7 @@ impl Screen {
         out
     }
 
-    /// The same lines one by one, blank ones too, and whether each continues the one above.
+    /// Returns the rows as text, including blank ones, each with its wrapped flag.
     pub fn lines(&self, scrollback_lines: usize) -> Vec<(String, bool)> {
         let mut lines = Vec::new();
         self.each_row(scrollback_lines, |row, names| {
@@ -36,7 +36,7 @@ impl Screen {
         lines
     }
 
-    /// The same as HTML: one `pre`, with a `span` for each run of cells that look alike.
+    /// Returns the rows as HTML: one `pre`, with a `span` for each run of cells of one style.
     pub fn html(&self, scrollback_lines: usize) -> String {
         let mut out = String::from("<pre class=\"terminal\">");
         let mut rows = Vec::new();
@@ -56,7 +56,7 @@ impl Screen {
         out
     }
 
-    /// Rows of the scrollback (when the normal buffer is shown), then those of the screen.
+    /// Visits the rows of the scrollback (of the normal buffer only), then those of the screen.
     fn each_row(&self, scrollback: usize, mut see: impl FnMut(&Row, Names<'_>)) {
         let (mut styles, mut clusters) = (self.styles.clone(), self.clusters.clone());
         for line in self.buf.scrollback.last(scrollback) {
@@ -100,8 +100,9 @@ impl Screen {
         let (mut fg, mut bg) = (self.rgb(style.fg), self.rgb(style.bg));
         if style.fg & INVERSE != 0 {
             let special = |which: usize| self.colors.as_ref().and_then(|c| c.special[which]);
-            let (ink, paper) = (special(0).unwrap_or(0xff_ffff), special(1).unwrap_or(0));
-            (fg, bg) = (Some(bg.unwrap_or(paper)), Some(fg.unwrap_or(ink)));
+            let (default_fg, default_bg) =
+                (special(0).unwrap_or(0xff_ffff), special(1).unwrap_or(0));
+            (fg, bg) = (Some(bg.unwrap_or(default_bg)), Some(fg.unwrap_or(default_fg)));
         }
         if let Some(rgb) = fg {
             let _ = write!(css, "color:#{rgb:06x};");
@@ -141,7 +142,7 @@ impl Screen {
         css
     }
 
-    /// The colour a word stands for; `None` for the default one.
+    /// Returns the RGB value of a color word, or `None` for the default color.
     fn rgb(&self, word: u32) -> Option<u32> {
         match word & MODE {
             P16 | P256 => {
@@ -155,7 +156,7 @@ impl Screen {
     }
 }
 
-/// Targets that are safe to click.
+/// Whether the target is safe to click.
 fn is_web(uri: &str) -> bool {
     let lower = uri.get(..8).unwrap_or(uri).to_ascii_lowercase();
     lower.starts_with("http://") || lower.starts_with("https://")

@@ -1,10 +1,10 @@
-//! The screen as JSON, for the command line and for tests.
+//! JSON export of the screen, for the command line and for tests.
 
 use std::fmt::Write;
 
 use crate::screen::{MouseEncoding, MouseMode, Screen};
 
-/// One JSON object: size, cursor, title, modes and the lines, scrollback first.
+/// Returns a JSON object with size, cursor, title, modes and lines (scrollback first).
 pub fn screen_json(screen: &Screen) -> String {
     let mut out = String::from("{");
     let size = screen.size();

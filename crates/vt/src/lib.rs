@@ -1,13 +1,12 @@
-//! A screen: bytes in, picture out. Pure: no I/O, no clock, no async.
+//! Terminal emulator. Pure: no I/O, no clock, no async.
 //!
-//! A [`Screen`] reads what a program writes to its terminal and knows, at every
-//! byte, what xterm.js would show. It can write that down again in three ways:
-//! as escape sequences that make a fresh xterm.js the same terminal
-//! ([`Screen::snapshot`]), as a binary checkpoint of its own
-//! ([`Screen::checkpoint`]), and as text or HTML for readers.
+//! A [`Screen`] parses the output of a program and shows, after every byte, what xterm.js would
+//! show. It can be exported in three ways: as escape sequences that bring a fresh xterm.js to
+//! the same state ([`Screen::snapshot`]), as a binary checkpoint for this crate
+//! ([`Screen::checkpoint`]), and as text or HTML for people.
 //!
-//! Whatever the bytes are, it never panics, never asks for unbounded memory, and
-//! does not care how the bytes were cut into pieces.
+//! For any input it never panics and its memory is bounded. The result does not depend on how
+//! the input was split into calls.
 
 mod ascii;
 mod checkpoint;

@@ -1,21 +1,21 @@
-//! Hyperlinks (OSC 8), by number, within a fixed budget of bytes.
+//! Hyperlinks (OSC 8) by number, within a fixed memory budget.
 
 use std::collections::HashMap;
 
-/// The most bytes all hyperlinks together may take; further ones are plain text.
-const BUDGET: usize = 4 << 20;
-/// The longest target and id that are kept.
-const LONGEST: usize = 8 * 1024;
-const SWEEP_FLOOR: usize = 1024;
+/// The memory of all hyperlinks together. Once it is used up, further links are plain text.
+const BUDGET_BYTES: usize = 4 << 20;
+/// A link with a longer URI and id becomes plain text.
+const MAX_LINK_BYTES: usize = 8 * 1024;
+const MIN_SWEEP_COUNT: usize = 1024;
 
-/// Where a hyperlink leads, and the id that joins its parts.
+/// The target of a hyperlink, and the id that groups its cells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Link {
     pub id: Option<Box<str>>,
     pub uri: Box<str>,
 }
 
-/// Links by number, from 1; numbers in use never move.
+/// Links by number, starting at 1. The number of a link in use never changes.
 #[derive(Clone, Default)]
 pub(crate) struct Links {
     list: Vec<Option<Link>>,
@@ -31,14 +31,15 @@ impl Links {
         self.list.get((number as usize).checked_sub(1)?)?.as_ref()
     }
 
-    /// The same link is one however often it is opened.
+    /// Returns the number of a link, which is the same every time the link is opened, or 0 if there
+    /// is no room.
     pub fn number(&mut self, id: Option<&str>, uri: &str) -> u32 {
         let link = Link { id: id.map(Into::into), uri: uri.into() };
         if let Some(&number) = self.numbers.get(&link) {
             return number;
         }
         let size = link.size();
-        if size > LONGEST || self.bytes + size > BUDGET {
+        if size > MAX_LINK_BYTES || self.bytes + size > BUDGET_BYTES {
             return 0;
         }
         let number = self.free.pop().unwrap_or_else(|| {
@@ -49,7 +50,7 @@ impl Links {
         number
     }
 
-    /// Puts a link under a number of its own.
+    /// Stores a link under the given number.
     pub fn put(&mut self, number: u32, link: Link) {
         while self.list.len() < number as usize {
             self.list.push(None);
@@ -64,14 +65,15 @@ impl Links {
     }
 
     pub fn wants_sweep(&self) -> bool {
-        self.used >= self.limit.max(SWEEP_FLOOR) || self.bytes > BUDGET / 2 && self.limit == 0
+        self.used >= self.limit.max(MIN_SWEEP_COUNT)
+            || self.bytes > BUDGET_BYTES / 2 && self.limit == 0
     }
 
     pub fn highest(&self) -> usize {
         self.list.len()
     }
 
-    /// Forgets every link whose mark is not set.
+    /// Removes every link whose mark is not set.
     pub fn sweep(&mut self, marks: &[bool]) {
         for (i, slot) in self.list.iter_mut().enumerate() {
             if marks.get(i + 1).copied().unwrap_or(false) {

@@ -1,10 +1,8 @@
-//! What a cell looks like, beside its character.
+//! Colors and attributes of a cell.
 //!
-//! The words have the layout of xterm.js, so that every oddity a program can
-//! reach there (an underline flag without an underline style, say) has the same
-//! representation here.
-
-/// Colour mode and value share the low 26 bits of `fg`, `bg` and `ext`.
+//! The fields have the layout of xterm.js, so that every state a program can reach there (such as
+//! an underline flag without an underline style) can be represented here.
+/// Color mode and value share the low 26 bits of `fg`, `bg` and `ext`.
 pub(crate) const COLOR: u32 = 0x3ff_ffff;
 pub(crate) const MODE: u32 = 0x300_0000;
 pub(crate) const P16: u32 = 0x100_0000;
@@ -27,31 +25,31 @@ pub(crate) const OVERLINE: u32 = 0x4000_0000;
 pub(crate) const UNDERLINE_SHIFT: u32 = 26;
 pub(crate) const UNDERLINE_STYLE: u32 = 0x1c00_0000;
 
-/// Everything SGR, DECSCA and OSC 8 can say about a cell.
+/// All attributes that SGR, DECSCA and OSC 8 give to a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Style {
     pub fg: u32,
     pub bg: u32,
-    /// Underline colour in the low bits, underline style above it.
+    /// Underline color in the low bits, underline style above it.
     pub ext: u32,
-    /// The hyperlink, 0 for none.
+    /// The number of the hyperlink, or 0.
     pub link: u32,
 }
 
 impl Style {
     pub const PLAIN: Style = Style { fg: 0, bg: 0, ext: 0, link: 0 };
 
-    /// Whether cells of this style can come from an erase.
+    /// Whether an erase can leave cells of this style.
     pub fn is_erased(&self) -> bool {
         *self == self.erase()
     }
 
-    /// The style of erased cells: the background colour alone.
+    /// The style of erased cells: only the background color.
     pub fn erase(&self) -> Style {
         Style { bg: self.bg & COLOR, ..Style::default() }
     }
 
-    /// What a cell keeps of a pen: the extended part only when it is in force.
+    /// The part of a pen that a cell stores: the extended attributes only if they are active.
     #[inline]
     pub fn for_cell(self) -> Style {
         if self.fg & UNDERLINE == 0 && self.bg & EXTENDED == 0 {
@@ -61,8 +59,8 @@ impl Style {
         if pen.bg & EXTENDED == 0 { Style { ext: 0, link: 0, ..pen } } else { pen }
     }
 
-    /// The pen without what only a saved pen could bring back: an underline style or a
-    /// link that is not in force.
+    /// The pen without state that only a saved pen could restore: an inactive underline style or
+    /// link.
     pub fn settled(self) -> Style {
         let mut pen = self;
         if pen.bg & EXTENDED == 0 {
@@ -74,14 +72,14 @@ impl Style {
                 pen.bg &= !EXTENDED;
             }
         } else if pen.link != 0 && pen.ext & UNDERLINE_STYLE == 0 {
-            // A link hides the style.
+            // A link overrides the underline style.
             pen.ext |= 1 << UNDERLINE_SHIFT;
         }
         pen
     }
 
-    /// Underlined without a style: DECSC keeps the one and not the other. Such a pen
-    /// can only be had from a saved cursor, which also ends a pending wrap.
+    /// Whether this is underlined without an underline style: DECSC saves the one and not the
+    /// other. Such a pen can only be set through a saved cursor, which also ends a pending wrap.
     pub fn is_odd(&self) -> bool {
         self.fg & UNDERLINE != 0 && self.underline_style() == 0
     }
@@ -103,7 +101,7 @@ impl Style {
         }
     }
 
-    /// SGR 0: everything but the hyperlink.
+    /// SGR 0: resets everything except the hyperlink.
     pub fn reset(&mut self) {
         self.fg = 0;
         self.bg = 0;
@@ -113,7 +111,7 @@ impl Style {
 }
 
 impl Style {
-    /// The parameters of an SGR that makes a pen this style, from any other.
+    /// Returns the SGR parameters that set any pen to this style.
     pub fn sgr(&self) -> String {
         use std::fmt::Write;
         let mut out = String::from("0");

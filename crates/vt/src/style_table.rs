@@ -1,18 +1,19 @@
-//! The styles in use, by number.
+//! The interned styles, by number.
 
 use crate::compact::{self, INTERNED};
 use crate::style::Style;
 
-/// The fewest styles before a sweep is worth its walk over the screen.
-const SWEEP_FLOOR: usize = 2048;
+/// With fewer styles a sweep is not worth its scan of the screen.
+const MIN_SWEEP_COUNT: usize = 2048;
 
-/// Styles by number. The usual ones are their own number (see [`compact`]); the others have
-/// a place in a table, and numbers in use never move.
+/// Styles by number. Common styles are packed into their number (see [`compact`]); the others are
+/// interned, and the number of a style in use never changes.
 #[derive(Clone, Default)]
 pub(crate) struct Styles {
-    /// Place 1 is the first. A freed place holds the default style.
+    /// Index 1 is the first. A freed entry contains the default style.
     list: Vec<Style>,
-    /// Numbers by hash, 0 for none; a power of two, at most half full.
+    /// Hash table of numbers, 0 for an empty slot. Its size is a power of two, and it is at most
+    /// half full.
     slots: Vec<u32>,
     free: Vec<u32>,
     used: usize,
@@ -25,8 +26,8 @@ impl Styles {
         if number & INTERNED == 0 {
             return compact::unpack(number);
         }
-        let place = (number & !INTERNED) as usize;
-        self.list.get(place.wrapping_sub(1)).copied().unwrap_or_default()
+        let index = (number & !INTERNED) as usize;
+        self.list.get(index.wrapping_sub(1)).copied().unwrap_or_default()
     }
 
     #[inline]
@@ -45,7 +46,7 @@ impl Styles {
         }
     }
 
-    /// The number of a style, which it gets when it has none.
+    /// Returns the number of a style, interning it if needed.
     #[inline]
     pub fn number(&mut self, style: Style) -> u32 {
         compact::pack(&style).unwrap_or_else(|| self.intern(style) | INTERNED)
@@ -81,16 +82,16 @@ impl Styles {
     }
 
     pub fn wants_sweep(&self) -> bool {
-        self.used >= self.limit.max(SWEEP_FLOOR)
+        self.used >= self.limit.max(MIN_SWEEP_COUNT)
     }
 
-    /// Highest place ever given out, for the marks of a sweep.
+    /// The highest index ever used, which is the size of the marks for a sweep.
     pub fn highest(&self) -> usize {
         self.list.len()
     }
 
-    /// Forgets every style whose mark is not set. The next sweep waits until twice
-    /// the survivors are in use, so the cost stays in proportion to the input.
+    /// Removes every style whose mark is not set. The next sweep runs when twice as many styles are
+    /// in use, so its cost is proportional to the input.
     pub fn sweep(&mut self, marks: &[bool]) {
         self.free.clear();
         self.used = 0;
@@ -115,7 +116,7 @@ impl Styles {
             + (self.slots.capacity() + self.free.capacity()) * 4
     }
 
-    /// The styles in the table.
+    /// Returns all interned styles.
     pub fn live(&self) -> impl Iterator<Item = Style> + '_ {
         self.list.iter().copied().filter(|style| *style != Style::default())
     }

@@ -1,28 +1,28 @@
-//! What a program is told when it asks the terminal about itself.
+//! Replies to a program's terminal queries.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use vt::{Screen, Size};
 
-/// What a fresh terminal answers to some bytes.
-fn answer(asked: &str) -> String {
+/// Returns the replies of a fresh terminal to the given bytes.
+fn replies(query: &str) -> String {
     let mut screen = Screen::new(Size { cols: 80, rows: 24 }, 100);
     screen.set_checksum_reports(true);
-    String::from_utf8(screen.feed(asked.as_bytes()).replies).unwrap()
+    String::from_utf8(screen.feed(query.as_bytes()).replies).unwrap()
 }
 
 #[track_caller]
 fn check(table: &[(&str, &str)]) {
-    for (asked, expected) in table {
+    for (query, expected) in table {
         assert_eq!(
-            answer(asked).escape_debug().to_string(),
+            replies(query).escape_debug().to_string(),
             expected.escape_debug().to_string(),
-            "{asked:?}"
+            "{query:?}"
         );
     }
 }
 
 #[test]
-fn the_terminal_says_what_it_is() {
+fn the_terminal_reports_its_identity() {
     check(&[
         ("\x1b[c", "\x1b[?1;2c"),
         ("\x1b[0c", "\x1b[?1;2c"),
@@ -36,7 +36,7 @@ fn the_terminal_says_what_it_is() {
 }
 
 #[test]
-fn the_terminal_says_how_it_is() {
+fn the_terminal_reports_its_status() {
     check(&[
         ("\x1b[5n", "\x1b[0n"),
         ("\x1b[7;3H\x1b[6n", "\x1b[7;3R"),
@@ -95,12 +95,12 @@ fn modes_are_reported() {
 }
 
 #[test]
-fn colours_are_reported_as_they_were_set() {
+fn colors_are_reported_as_they_were_set() {
     check(&[
         ("\x1b]4;1;rgb:ff/80/00\x07\x1b]4;1;?\x07", "\x1b]4;1;rgb:ffff/8080/0000\x1b\\"),
         ("\x1b]10;#fff\x07\x1b]10;?\x07", "\x1b]10;rgb:f0f0/f0f0/f0f0\x1b\\"),
         ("\x1b]10;?;?\x07", "\x1b]10;rgb:ffff/ffff/ffff\x1b\\\x1b]11;rgb:0000/0000/0000\x1b\\"),
-        // The colour of bold text, by both of its names.
+        // The color of bold text, by both of its numbers.
         ("\x1b]5;0;#102030\x07\x1b]5;0;?\x07", "\x1b]5;0;rgb:1010/2020/3030\x1b\\"),
         ("\x1b]5;0;#102030\x07\x1b]4;256;?\x07", "\x1b]4;256;rgb:1010/2020/3030\x1b\\"),
         ("\x1b]4;260;#102030\x07\x1b]105;4\x07\x1b]5;4;?\x07", "\x1b]5;4;rgb:ffff/ffff/ffff\x1b\\"),
@@ -113,19 +113,19 @@ fn a_checksum_is_the_sum_of_the_characters() {
     check(&[
         ("ab\x1b[1;1;1;1;1;1*y", "\x1bP1!~0061\x1b\\"),
         ("ab\x1b[1;1;1;1;1;2*y", "\x1bP1!~00C3\x1b\\"),
-        // Blank or never written is a space; attributes and protection do not count.
+        // Blank and unwritten cells count as spaces; attributes and protection do not count.
         ("\x1b[9;1;5;5;5;5*y", "\x1bP9!~0020\x1b\\"),
         ("\x1b[1;4;7m\x1b[1\"qa\x1b[7;1;1;1;1;1*y", "\x1bP7!~0061\x1b\\"),
-        // In origin mode it is counted from the margins.
+        // In origin mode positions are relative to the margins.
         ("\x1b[5;5HX\x1b[5;7r\x1b[?69h\x1b[5;7s\x1b[?6h\x1b[1;1;1;1;1;1*y", "\x1bP1!~0058\x1b\\"),
         ("\x1b[1;1;9;9;2;2*y", "\x1bP1!~0000\x1b\\"),
     ]);
-    let mut closed = Screen::new(Size { cols: 80, rows: 24 }, 100);
-    assert!(closed.feed(b"ab\x1b[1;1;1;1;1;2*y").replies.is_empty(), "off unless it is asked for");
+    let mut screen = Screen::new(Size { cols: 80, rows: 24 }, 100);
+    assert!(screen.feed(b"ab\x1b[1;1;1;1;1;2*y").replies.is_empty(), "off by default");
 }
 
 #[test]
-fn nothing_a_stranger_wrote_comes_back() {
+fn replies_never_contain_output_of_programs() {
     check(&[
         ("\x1b]2;rm -rf\x07\x1b[21t", "\x1b]l\x1b\\"),
         ("\x1b]1;rm -rf\x07\x1b[20t", "\x1b]L\x1b\\"),

@@ -1,4 +1,4 @@
-//! Whatever is written, memory stays within bounds, and so does time.
+//! Memory and time stay bounded for any input.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
@@ -8,8 +8,8 @@ use vt::{Screen, Size};
 
 const MB: usize = 1 << 20;
 
-/// Time this thread was on a processor: a busy machine is not the screen's fault.
-fn spent(since: Instant) -> Duration {
+/// Returns the CPU time of this thread, so that a busy machine does not fail the test.
+fn cpu_time(since: Instant) -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     match stat.split(' ').next().and_then(|nanos| nanos.parse().ok()) {
         Some(nanos) => Duration::from_nanos(nanos),
@@ -17,11 +17,11 @@ fn spent(since: Instant) -> Duration {
     }
 }
 
-/// Feeds `piece(i)` so many times and checks what the screen holds afterwards.
-fn check(name: &str, most: usize, times: usize, piece: impl Fn(usize) -> Vec<u8>) -> Screen {
+/// Feeds `piece(i)` for `times` pieces and checks the memory of the screen.
+fn check(name: &str, max_heap: usize, times: usize, piece: impl Fn(usize) -> Vec<u8>) -> Screen {
     let mut screen = Screen::new(Size { cols: 80, rows: 24 }, 5000);
     let start = Instant::now();
-    let before = spent(start);
+    let before = cpu_time(start);
     let mut bytes = Vec::new();
     for i in 0..times {
         bytes.extend(piece(i));
@@ -31,17 +31,17 @@ fn check(name: &str, most: usize, times: usize, piece: impl Fn(usize) -> Vec<u8>
         }
     }
     screen.feed(&bytes);
-    let (heap, time) = (screen.heap(), spent(start) - before);
-    assert!(heap < most, "{name}: {heap} bytes");
+    let (heap, time) = (screen.heap(), cpu_time(start) - before);
+    assert!(heap < max_heap, "{name}: {heap} bytes");
     assert!(time < Duration::from_secs(60), "{name}: {time:?}");
-    let picture = screen.snapshot();
-    assert!(picture.len() < 64 * MB, "{name}: a picture of {} bytes", picture.len());
+    let snapshot = screen.snapshot();
+    assert!(snapshot.len() < 64 * MB, "{name}: a snapshot of {} bytes", snapshot.len());
     Screen::restore(&screen.checkpoint()).unwrap();
     screen
 }
 
 #[test]
-fn strings_without_end_are_not_kept() {
+fn unterminated_strings_are_not_stored() {
     for start in [
         "\x1b]0;",
         "\x1b]52;c;",
@@ -58,7 +58,7 @@ fn strings_without_end_are_not_kept() {
             piece
         });
         assert_eq!(screen.title(), "", "{start:?}");
-        // It is still inside the string, and says so in few bytes.
+        // The parser is still inside the string, and a small snapshot preserves that.
         let mut next = Screen::new(screen.size(), 10);
         next.feed(&screen.snapshot());
         next.feed(b"more\x1b\\text");
@@ -67,7 +67,7 @@ fn strings_without_end_are_not_kept() {
 }
 
 #[test]
-fn parameters_without_end_are_cut_off() {
+fn endless_parameters_are_truncated() {
     check(
         "parameters",
         MB,
@@ -87,7 +87,7 @@ fn parameters_without_end_are_cut_off() {
 }
 
 #[test]
-fn marks_on_a_cell_are_limited() {
+fn combining_marks_per_cell_are_limited() {
     let screen = check("marks", 4 * MB, 1_000_000, |i| {
         if i == 0 { b"e".to_vec() } else { "\u{301}".as_bytes().to_vec() }
     });
@@ -101,7 +101,7 @@ fn marks_on_a_cell_are_limited() {
 }
 
 #[test]
-fn styles_and_links_are_forgotten_when_nothing_uses_them() {
+fn unused_styles_and_links_are_removed() {
     check("styles", 8 * MB, 1_000_000, |i| {
         let (r, g, b) = (i & 255, i >> 8 & 255, i >> 16 & 255);
         format!("\x1b[38;2;{r};{g};{b}mx").into_bytes()
@@ -115,26 +115,26 @@ fn styles_and_links_are_forgotten_when_nothing_uses_them() {
 }
 
 #[test]
-fn a_line_may_be_as_long_as_it_likes() {
+fn a_line_may_have_any_length() {
     check("one line", 2 * MB, 16 * 1024, |_| vec![b'x'; 4096]);
 }
 
 #[test]
-fn small_questions_do_not_make_large_answers() {
+fn small_queries_do_not_cause_large_replies() {
     let mut screen = Screen::new(Size { cols: 80, rows: 24 }, 100);
     let fed = screen.feed(&b"\x1b[c".repeat(100_000));
     assert!(fed.replies.len() <= 64 * 1024);
     let fed = screen.feed(&b"\x07".repeat(100_000));
     assert!(fed.events.len() <= 1024);
     let start = Instant::now();
-    let before = spent(start);
+    let before = cpu_time(start);
     screen.feed(&b"x\x1b[999999999b\x1b[999999999L\x1b[999999999S\x1b[999999999I".repeat(200));
-    let time = spent(start) - before;
+    let time = cpu_time(start) - before;
     assert!(time < Duration::from_secs(30), "{time:?}");
 }
 
 #[test]
-fn sizes_may_change_a_thousand_times() {
+fn a_thousand_resizes_stay_within_bounds() {
     let mut screen = Screen::new(Size { cols: 80, rows: 24 }, 1000);
     for i in 0..1000u16 {
         screen.feed(format!("line {i} {}\r\n", "word ".repeat(usize::from(i % 40))).as_bytes());

@@ -1,4 +1,4 @@
-//! Side margins (DECLRMM), which xterm.js does not have: these follow the VT420.
+//! Side margins (DECLRMM). xterm.js does not support them, so they follow the VT420.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use vt::{Screen, Size};
@@ -20,7 +20,7 @@ fn check_cursor(input: &str, row: u16, col: u16) {
 }
 
 #[test]
-fn next_line_beside_the_margins_does_not_scroll() {
+fn next_line_outside_the_margins_does_not_scroll() {
     for start in ["\x1b[5;7H", "\x1b[5;1H"] {
         let screen = screen(&format!("\x1b[5;3Hx{start}\x1bE"));
         assert_eq!(screen.text(0), "\n\n\n\n  x\n", "{start:?}");
@@ -31,7 +31,7 @@ fn next_line_beside_the_margins_does_not_scroll() {
 }
 
 #[test]
-fn in_origin_mode_moves_are_counted_from_the_margins() {
+fn in_origin_mode_positions_are_relative_to_the_margins() {
     check_cursor("\x1b[?6h", 2, 2);
     check_cursor("\x1b[?6h\x1b[2;2H", 3, 3);
     check_cursor("\x1b[?6h\x1b[2;2H\x1b[e", 4, 3);
@@ -52,8 +52,8 @@ fn backspace_wraps_back_between_the_margins() {
 }
 
 #[test]
-fn what_xterm_js_does_not_know_protects_nothing() {
-    // SPA and EPA: a browser would erase what is between them.
+fn protection_that_xterm_js_does_not_support_is_ignored() {
+    // SPA and EPA: a browser erases the text between them.
     let screen = screen("a\x1bVb\x1bWc\x1b[1;1H\x1b[?2J");
     assert_eq!(screen.text(0), "");
 }

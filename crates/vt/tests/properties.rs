@@ -1,10 +1,10 @@
-//! What must hold for any bytes at all.
+//! Properties that hold for any input.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::prelude::*;
 use vt::{Screen, Size};
 
-/// Bytes that look like what programs write: text, controls, sequences, junk.
+/// Bytes that resemble the output of programs: text, controls, sequences, garbage.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece(), 0..60).prop_map(|pieces| pieces.concat())
 }
@@ -80,7 +80,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The same cases every time; PROPTEST_CASES asks for more, and for others.
+/// A fixed seed by default; with PROPTEST_CASES more cases and a random seed.
 fn config() -> ProptestConfig {
     let soak = std::env::var_os("PROPTEST_CASES").is_some();
     let fixed = ProptestConfig {
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn it_does_not_matter_how_the_bytes_are_cut(size in size(), bytes in stream(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+    fn the_result_does_not_depend_on_how_the_input_is_split(size in size(), bytes in stream(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
         let mut whole = Screen::new(size, 20);
         let all = whole.feed(&bytes);
         let mut at: Vec<usize> = cuts.iter().map(|i| i.index(bytes.len() + 1)).collect();
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn a_picture_of_a_picture_is_the_picture(size in size(), bytes in stream()) {
+    fn a_snapshot_of_a_restored_snapshot_is_the_same(size in size(), bytes in stream()) {
         let mut screen = Screen::new(size, 20);
         screen.feed(&bytes);
         let first = screen.snapshot();
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn a_checkpoint_brings_everything_back(size in size(), bytes in stream(), more in stream()) {
+    fn a_checkpoint_restores_the_whole_state(size in size(), bytes in stream(), more in stream()) {
         let mut screen = Screen::new(size, 20);
         screen.feed(&bytes);
         let saved = screen.checkpoint();
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn sizes_can_change_at_any_time(bytes in stream(), sizes in proptest::collection::vec(size(), 1..6)) {
+    fn a_resize_is_possible_at_any_time(bytes in stream(), sizes in proptest::collection::vec(size(), 1..6)) {
         let mut screen = Screen::new(Size { cols: 20, rows: 5 }, 20);
         for size in sizes {
             screen.feed(&bytes);

@@ -1,5 +1,5 @@
-//! Real programs, recorded: at the end of each recording the screen is what
-//! xterm.js shows, and a picture of it made at any point leads to the same screen.
+//! Recordings of real programs: at the end of each one the screen equals that of xterm.js, and a
+//! snapshot or checkpoint at any point leads to the same screen.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
@@ -43,8 +43,8 @@ fn grid(screen: &Screen) -> String {
         screen.title(),
         if screen.alt_screen() { "alternate" } else { "normal" },
     );
-    let shown = if screen.alt_screen() { 0 } else { screen.scrollback() };
-    out.push_str(&format!("scrollback {shown}\n"));
+    let scrollback = if screen.alt_screen() { 0 } else { screen.scrollback() };
+    out.push_str(&format!("scrollback {scrollback}\n"));
     for (text, wrapped) in screen.lines(usize::MAX) {
         out.push(if wrapped { '+' } else { '|' });
         out.push_str(&text);
@@ -64,17 +64,17 @@ fn every_recording_ends_in_its_grid() {
 }
 
 #[test]
-fn a_picture_made_anywhere_leads_to_the_same_end() {
+fn a_snapshot_or_checkpoint_at_any_point_leads_to_the_same_screen() {
     for Recording { path, size, bytes } in recordings() {
         let mut screen = Screen::new(size, 5000);
         screen.feed(&bytes);
         let (expected, replies) = (screen.snapshot(), String::new());
-        // A handful of places, spread by the golden ratio.
+        // A few offsets, distributed by the golden ratio.
         for i in 1..8usize {
             let cut = (i * 40503) % (bytes.len() + 1);
             let mut first = Screen::new(size, 5000);
             first.feed(&bytes[..cut]);
-            for (way, mut second) in [
+            for (method, mut second) in [
                 ("snapshot", {
                     let mut fresh = Screen::new(size, 5000);
                     let fed = fresh.feed(&first.snapshot());
@@ -87,7 +87,7 @@ fn a_picture_made_anywhere_leads_to_the_same_end() {
                 assert_eq!(
                     second.snapshot().escape_ascii().to_string(),
                     expected.escape_ascii().to_string(),
-                    "{} cut at {cut}, by {way}",
+                    "{} at offset {cut}, by {method}",
                     path.display()
                 );
             }

@@ -1,40 +1,40 @@
-//! What a picture brings back that cannot be seen on it.
+//! Invisible state that a snapshot restores.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use vt::{Screen, Size};
 
-/// Feeds `before`, takes a picture, and checks that `after` leads to the same screen from
-/// the picture as from where it was taken.
+/// Feeds `before`, takes a snapshot, and checks that `after` leads to the same screen on the
+/// restored screen as on the original.
 #[track_caller]
 fn check(before: &str, after: &str) -> Screen {
     let size = Size { cols: 12, rows: 5 };
     let mut screen = Screen::new(size, 10);
     screen.feed(before.as_bytes());
-    let picture = screen.snapshot();
+    let snapshot = screen.snapshot();
     let mut fresh = Screen::new(size, 10);
-    fresh.feed(&picture);
+    fresh.feed(&snapshot);
     screen.feed(after.as_bytes());
     fresh.feed(after.as_bytes());
-    assert_eq!(fresh.cursor(), screen.cursor(), "{}", picture.escape_ascii());
+    assert_eq!(fresh.cursor(), screen.cursor(), "{}", snapshot.escape_ascii());
     assert_eq!(
         fresh.snapshot().escape_ascii().to_string(),
         screen.snapshot().escape_ascii().to_string(),
         "{}",
-        picture.escape_ascii()
+        snapshot.escape_ascii()
     );
     fresh
 }
 
 #[test]
-fn the_cursor_saved_in_a_buffer_that_is_away() {
+fn the_saved_cursor_of_the_inactive_buffer_is_restored() {
     let screen = check("\x1b[?47h\x1b[3;4H\x1b[31m\x1b7\x1b[?47l\x1b[Hab", "\x1b[?47h\x1b8x");
     assert_eq!((screen.cursor().row, screen.cursor().col), (2, 4));
-    // And the one of the buffer that is shown stays its own.
+    // The saved cursor of the active buffer is separate.
     check("\x1b[2;2H\x1b7\x1b[?47h\x1b[3;4H\x1b7\x1b[?47l\x1b[Hab", "\x1b8x\x1b[?47h\x1b8y");
 }
 
 #[test]
-fn lines_that_wrap_stay_one_line() {
+fn wrapped_lines_stay_wrapped() {
     let text = "abcdefghijklmnopqrstuvwxyz0123456789";
     for before in [
         format!("{text}\r\n{text}ABC\r\n{text}{text}\r\nend"),
@@ -51,25 +51,25 @@ fn lines_that_wrap_stay_one_line() {
 }
 
 #[test]
-fn the_colours_of_attributes() {
+fn attribute_colors_are_restored() {
     let mut screen = check("\x1b]5;0;#102030\x07x", "");
     let fed = screen.feed(b"\x1b]5;0;?\x07");
     assert_eq!(fed.replies, b"\x1b]5;0;rgb:1010/2020/3030\x1b\\");
 }
 
 #[test]
-fn a_directory_that_is_no_path() {
-    for said in [";://vm", "relative/x", "file://host/a%20b/%1b"] {
-        let before = format!("\x1b]7;{said}\x07x");
+fn a_reported_directory_that_is_not_a_path_is_restored() {
+    for reported in [";://vm", "relative/x", "file://host/a%20b/%1b"] {
+        let before = format!("\x1b]7;{reported}\x07x");
         let mut screen = Screen::new(Size { cols: 12, rows: 5 }, 10);
         screen.feed(before.as_bytes());
-        assert_eq!(check(&before, "").cwd(), screen.cwd(), "{said}");
+        assert_eq!(check(&before, "").cwd(), screen.cwd(), "{reported}");
     }
 }
 
 #[test]
-fn wide_characters_at_the_edge_of_a_changed_rectangle() {
-    // DECCARA over the second half of one and the first half of another.
+fn a_rectangle_change_does_not_split_wide_characters() {
+    // DECCARA over the second half of one character and the first half of another.
     for change in ["\x1b[2*x\x1b[1;2;1;3;4$r", "\x1b[1;2;1;3;7$t", "\x1b[1;2;1;3;4$r"] {
         let screen = check(&format!("\u{5bbd}\u{5bad}\u{5bbd}{change}"), "");
         assert_eq!(screen.text(0), "\u{5bbd}\u{5bad}\u{5bbd}\n");

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write the one width table, for the server (Rust) and for the browser (TypeScript).
+"""Write the character width table for the server (Rust) and for the browser (TypeScript).
 
-Widths follow Unicode: East Asian Wide and Fullwidth are two columns, marks and
-format characters none, everything else one. Both outputs hold the same sorted
-list of ranges, so that a line has the same length on both sides.
+Widths follow Unicode: East Asian Wide and Fullwidth take two columns, combining marks and
+format characters none, everything else one. Both outputs contain the same sorted list of
+ranges, so that a line has the same length in server and browser.
 
 usage: generate.py RUST_OUTPUT TYPESCRIPT_OUTPUT
 """
@@ -11,13 +11,13 @@ usage: generate.py RUST_OUTPUT TYPESCRIPT_OUTPUT
 import sys
 import unicodedata
 
-# Format characters that terminals draw in a column of their own.
+# Format characters that terminals draw in their own column.
 VISIBLE_FORMAT = {0x00AD}
 # Blocks whose unassigned code points are reserved for wide characters.
 WIDE_PLANES = [(0x1FA70, 0x1FAFF), (0x20000, 0x2FFFD), (0x30000, 0x3FFFD)]
-# Vowels and trailing consonants of Hangul join the leading consonant.
+# Hangul vowels and trailing consonants join the leading consonant.
 HANGUL_JOINING = [(0x1160, 0x11FF), (0xD7B0, 0xD7C6), (0xD7CB, 0xD7FB)]
-# The regional indicators are pairs of flags; each half takes one column.
+# A flag is a pair of regional indicators; each of the two takes one column.
 NARROW = [(0x1F1E6, 0x1F1FF)]
 
 

@@ -234,7 +234,7 @@ async fn one_tree_over_all_backends() {
     assert_eq!(get(&tree, "/notes/b/f").await, "/notes/a/f");
     tree.rename(&path("/notes/b/f"), &path("/memories/hot/g"), Expect::Absent).await.unwrap();
     assert_eq!(get(&tree, "/memories/hot/g").await, "/notes/a/f");
-    assert_eq!(get(&tree, "/notes/b/f").await, "there is nothing at \"/notes/b/f\"");
+    assert_eq!(get(&tree, "/notes/b/f").await, "\"/notes/b/f\" does not exist");
     let found = tree.search(&path("/memories/hot"), "n.tes", Default::default()).await.unwrap();
     assert_eq!(found.matches.len(), 1);
     assert_eq!(found.matches[0].path, "/memories/hot/g");

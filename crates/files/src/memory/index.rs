@@ -1,4 +1,4 @@
-//! The same rules for files that are kept elsewhere: names and sizes without the contents.
+//! Applies the rules of memories to files that are stored elsewhere, from their names and sizes.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::{FileError, Relative, Stat};
 use model::Timestamp;
 use store::{EntryChange, EntryRow};
 
-/// What is known of a project's files without reading them.
+/// The metadata of a project's files.
 #[derive(Debug, Default)]
 pub(crate) struct Index(Map);
 
@@ -39,12 +39,12 @@ impl Index {
         self.0.list(path, depth, after, limit)
     }
 
-    /// The paths of all files at or below one.
+    /// Returns the paths of all files at or below a path.
     pub(crate) fn files(&self, path: &Relative) -> Vec<String> {
         self.0.files(path).into_iter().map(|(key, _)| key.into()).collect()
     }
 
-    /// Says whether a change is allowed, what it comes to, and the number of the last write then.
+    /// Validates a change. Returns the resulting change of rows and the version of the last write.
     pub(crate) fn plan(
         &self,
         change: &MemoryChange,
@@ -67,7 +67,7 @@ impl Index {
     }
 }
 
-/// The row of a planned change.
+/// Returns the row of a planned change.
 fn row(path: &str, size: u64, at: Timestamp, version: Option<u64>) -> EntryRow {
     EntryRow {
         path: path.to_owned(),
@@ -78,7 +78,7 @@ fn row(path: &str, size: u64, at: Timestamp, version: Option<u64>) -> EntryRow {
     }
 }
 
-/// A planned change as the store takes it.
+/// Converts a planned change for the store.
 fn put(row: EntryRow, bytes: &Bytes) -> EntryChange {
     EntryChange::Put { row, bytes: bytes.to_vec() }
 }

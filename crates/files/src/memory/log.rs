@@ -1,12 +1,12 @@
-//! The hot memories of one project on disk.
+//! On-disk format of the hot memories of one project.
 //!
 //! ```text
-//! snapshot       all that the logs before generation G held
-//! log.<G>        every change since, in order; log.<G+1> while a snapshot is being made
+//! snapshot       the state after all logs before generation G
+//! log.<G>        all later changes, in order; log.<G+1> while a snapshot is being written
 //! ```
-//! A change is acknowledged when its record is synced. A snapshot begins by starting the next
-//! generation's log; only when it is synced and has its name are the older logs removed. So at any
-//! instant the snapshot that is there and the logs from its generation on are all there is to know.
+//! A change is acknowledged when its record is synced. Writing a snapshot starts with the log of the next
+//! generation; older logs are removed only after the snapshot is synced and renamed. So at any time the
+//! snapshot and the logs starting at its generation are the complete state.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -25,34 +25,35 @@ use base::durable::{open_directory, part_name, sweep_parts, sync_directory};
 
 const SNAPSHOT: &str = "snapshot";
 
-/// The log that is written to.
+/// The log that changes are appended to.
 #[derive(Debug)]
 pub(super) struct Log {
     directory: PathBuf,
     generation: u64,
-    /// None after a failed write: what reached the disk is not known, so this file gets no more.
+    /// `None` after a failed write: it is unknown which bytes reached the disk, so nothing more is
+    /// appended.
     file: Option<File>,
-    /// Bytes in the logs that the snapshot does not hold.
+    /// Bytes in the logs that are not in the snapshot.
     bytes: u64,
 }
 
-/// What was found on disk.
+/// The state found on disk.
 pub(super) struct Recovered {
     pub(super) log: Log,
     pub(super) map: Map,
-    /// What was not as we wrote it, in words.
+    /// Descriptions of any corruption.
     pub(super) damage: Vec<String>,
 }
 
 impl Log {
-    /// Reads what is there and makes it ready for more.
+    /// Reads the files and opens the log for appending.
     pub(super) fn open(directory: &Path) -> io::Result<Recovered> {
         sweep_parts(directory)?;
         let (mut map, mut damage) = (Map::default(), Vec::new());
         let since = read_snapshot(directory, &mut map, &mut damage)?;
         let mut generations = generations(directory)?;
         generations.retain(|&generation| {
-            // A crash came between the snapshot and the removal of what it replaced.
+            // A crash happened after the snapshot was written and before the old logs were removed.
             generation >= since || fs::remove_file(log_path(directory, generation)).is_err()
         });
         let mut bytes = 0;
@@ -68,18 +69,18 @@ impl Log {
         Ok(Recovered { log: Self { directory, generation, file: Some(file), bytes }, map, damage })
     }
 
-    /// Bytes that the snapshot does not hold.
+    /// Returns the bytes in the logs that are not in the snapshot.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Whether records can be appended.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Appends records and answers when they are on stable storage. After an error nothing more is
-    /// appended to this file: a failed sync is not tried again.
+    /// Appends records and returns when they are on stable storage. After an error nothing more is appended
+    /// to this file: a failed sync is never retried.
     pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         let Some(mut file) = self.file.take() else {
             return Err(io::Error::other("an earlier write failed"));
@@ -91,11 +92,11 @@ impl Log {
         Ok(())
     }
 
-    /// Starts the next generation's log and answers its number.
+    /// Starts the log of the next generation and returns its number.
     pub(super) fn rotate(&mut self) -> io::Result<u64> {
         let generation = self.generation + 1;
         let path = log_path(&self.directory, generation);
-        // One of that name can only be what an earlier, failed attempt left, with nothing in it.
+        // An existing file of this name is an empty leftover of an earlier failed attempt.
         let mut options = OpenOptions::new();
         let file = options.create(true).write(true).truncate(true).mode(0o600).open(path)?;
         file.sync_all()?;
@@ -105,23 +106,23 @@ impl Log {
         Ok(generation)
     }
 
-    /// Appends nothing more to this generation.
-    pub(super) fn give_up(&mut self) {
+    /// Stops appending to this generation.
+    pub(super) fn close(&mut self) {
         self.file = None;
     }
 
-    /// Writes to another file from here on.
+    /// Replaces the file that records are appended to.
     #[cfg(test)]
     pub(super) fn replace_file(&mut self, file: File) {
         self.file = Some(file);
     }
 
-    /// Where the files are.
+    /// The directory of the files.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The snapshot of all before this generation is in place; only later changes are not in it.
+    /// Records that the snapshot for this generation is written: only later logs are not in it.
     pub(super) fn snapshotted(&mut self, generation: u64) {
         let since = (generation..=self.generation)
             .filter_map(|generation| fs::metadata(log_path(&self.directory, generation)).ok())
@@ -130,8 +131,7 @@ impl Log {
     }
 }
 
-/// Writes the snapshot that holds all before `generation`, then removes what it replaces. Answers
-/// its size.
+/// Writes the snapshot of all changes before `generation`, then removes the older logs. Returns its size.
 pub(super) fn write_snapshot(directory: &Path, generation: u64, map: &Map) -> io::Result<u64> {
     let part = directory.join(part_name()?);
     let written = write_part(&part, generation, map).and_then(|size| {
@@ -140,7 +140,7 @@ pub(super) fn write_snapshot(directory: &Path, generation: u64, map: &Map) -> io
         Ok(size)
     });
     if written.is_err() {
-        // The first error is the one to tell; what is left is removed at the next start.
+        // The first error is reported; the next start removes the leftover file.
         let _ = fs::remove_file(&part);
     }
     let size = written?;
@@ -171,8 +171,8 @@ fn write_part(path: &Path, generation: u64, map: &Map) -> io::Result<u64> {
     Ok(size)
 }
 
-/// Reads the snapshot into the map; answers the generation its logs begin with. What can be read of
-/// a damaged one is kept, and the file is put aside.
+/// Reads the snapshot into the map and returns the generation of its first log. A damaged snapshot is read
+/// up to the damage, and the file is renamed.
 fn read_snapshot(directory: &Path, map: &mut Map, damage: &mut Vec<String>) -> io::Result<u64> {
     let path = directory.join(SNAPSHOT);
     let mut rest = match fs::read(&path) {
@@ -180,7 +180,7 @@ fn read_snapshot(directory: &Path, map: &mut Map, damage: &mut Vec<String>) -> i
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
-    let (mut since, mut count, mut whole) = (None, 0, false);
+    let (mut since, mut count, mut complete) = (None, 0, false);
     while let Some((op, length)) = record::decode(&rest) {
         let _ = rest.split_to(length);
         match op {
@@ -189,7 +189,7 @@ fn read_snapshot(directory: &Path, map: &mut Map, damage: &mut Vec<String>) -> i
                 map.apply(&op);
             }
             Op::End { count: expected } => {
-                whole = since.is_some() && expected == count && rest.is_empty();
+                complete = since.is_some() && expected == count && rest.is_empty();
                 break;
             }
             Op::Put { .. } | Op::MakeDirectory { .. } | Op::Remove { .. } | Op::Move { .. } => {
@@ -198,20 +198,20 @@ fn read_snapshot(directory: &Path, map: &mut Map, damage: &mut Vec<String>) -> i
             }
         }
     }
-    if !whole {
+    if !complete {
         let aside = directory.join("snapshot.damaged");
         fs::copy(&path, &aside)?;
         damage.push(format!(
-            "{} is damaged: {count} memories could be read of it; it is kept as {}",
+            "{} is damaged: {count} memories were recovered; the file is kept as {}",
             path.display(),
             aside.display()
         ));
     }
-    // Without its generation every log that is left belongs to it.
+    // If the generation is unknown, all existing logs are applied.
     Ok(since.unwrap_or(0))
 }
 
-/// Applies the records of a log up to the first that is not whole, and cuts the rest off.
+/// Applies the records of a log up to the first invalid one, and truncates the rest.
 fn read_log(path: &Path, map: &mut Map, damage: &mut Vec<String>) -> io::Result<u64> {
     let mut rest = Bytes::from(fs::read(path)?);
     let mut good = 0;
@@ -222,7 +222,8 @@ fn read_log(path: &Path, map: &mut Map, damage: &mut Vec<String>) -> io::Result<
     }
     if !rest.is_empty() {
         let cut = rest.len();
-        damage.push(format!("{} was cut at {good}: {cut} bytes are no record", path.display()));
+        damage
+            .push(format!("{} was truncated at {good}: {cut} bytes were invalid", path.display()));
         let file = OpenOptions::new().write(true).open(path)?;
         file.set_len(good)?;
         file.sync_all()?;
@@ -234,7 +235,7 @@ fn log_path(directory: &Path, generation: u64) -> PathBuf {
     directory.join(format!("log.{generation:016x}"))
 }
 
-/// The generations of the logs that are there, in order.
+/// Returns the generations of the existing logs, sorted.
 fn generations(directory: &Path) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

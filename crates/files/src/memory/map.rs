@@ -1,4 +1,4 @@
-//! The memories of one project as a map. Pure: decides whether a change is allowed, and makes it.
+//! The memories of one project as a map. Pure: validates changes and applies them.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::memory::record::Op;
 use crate::{FileError, FileKind, Relative, Stat};
 use model::Timestamp;
 
-/// How much the hot memories of one project may hold.
+/// Limits for the hot memories of one project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotLimits {
-    /// Files and directories.
+    /// The number of files and directories.
     pub entries: u64,
-    /// Bytes of all names and contents together.
+    /// The total size of all names and contents.
     pub bytes: u64,
-    /// Bytes of one content.
+    /// The size of one content.
     pub entry_bytes: u64,
 }
 
@@ -29,14 +29,13 @@ impl Default for HotLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryEntry {
     pub bytes: Bytes,
-    /// When it was last written.
     pub modified_at: Timestamp,
-    /// The number of the write that made it; no other write of the project has it.
+    /// The number of the write that created this content, unique in the project.
     pub version: u64,
 }
 
 impl MemoryEntry {
-    /// What is known of it, at this path.
+    /// Returns the metadata for this path.
     #[must_use]
     pub fn stat(&self, path: &str) -> Stat {
         Stat {
@@ -52,55 +51,49 @@ impl MemoryEntry {
     }
 }
 
-/// What a write takes for granted.
+/// The precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
     #[default]
     Anything,
-    /// Nothing is there yet.
+    /// The path does not exist.
     Absent,
-    /// What is there was made by this write.
+    /// The file has this version.
     Version(u64),
 }
 
-/// What is asked of the memories.
+/// A requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryChange {
-    /// Give a file this content; directories above it come into being.
-    Put {
-        path: Relative,
-        bytes: Bytes,
-        /// What is taken for granted.
-        expect: Expect,
-    },
-    /// Make a directory.
+    /// Writes a file and creates missing parent directories.
+    Put { path: Relative, bytes: Bytes, expect: Expect },
+    /// Creates a directory.
     MakeDirectory { path: Relative },
-    /// Remove a file or an empty directory.
+    /// Removes a file or an empty directory.
     Remove { path: Relative },
-    /// Remove it and all below it.
+    /// Removes a file, or a directory with everything below it.
     RemoveTree { path: Relative },
-    /// Give it another name.
+    /// Renames a file or directory.
     Move {
         from: Relative,
-        /// The other name.
         to: Relative,
-        /// What may be there already.
+        /// The precondition for the target.
         expect: Expect,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A file and how many bytes it has; an index has the number without the bytes.
+    /// A file and its size. In an index the content is empty.
     File(MemoryEntry, u64),
-    /// A directory that is there even when nothing is in it.
+    /// A directory that exists even if it is empty.
     Directory(Timestamp),
 }
 
 /// All memories of a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
-    /// A directory is there if it has a node, or if something is below it.
+    /// A directory exists if it has a node, or if a node is below it.
     nodes: BTreeMap<Box<str>, Node>,
     bytes: u64,
     /// The number of the last write.
@@ -108,17 +101,17 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// How many entries and bytes there are.
+    /// Returns the number of entries and bytes.
     pub(super) fn usage(&self) -> (u64, u64) {
         (self.nodes.len() as u64, self.bytes)
     }
 
-    /// The number of the last write.
+    /// Returns the number of the last write.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    /// The file of that name.
+    /// Returns the file at a path.
     pub(super) fn file(&self, path: &Relative) -> Result<&MemoryEntry, FileError> {
         match self.nodes.get(path.as_str()) {
             Some(Node::File(entry, _)) => Ok(entry),
@@ -129,7 +122,7 @@ impl Map {
         }
     }
 
-    /// What is at a path.
+    /// Returns the metadata of a path.
     pub(super) fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
         match self.nodes.get(path.as_str()) {
             Some(node) => Ok(node.stat(path.as_str())),
@@ -138,7 +131,7 @@ impl Map {
         }
     }
 
-    /// What is below a path to a depth, in the order of names, after the one given.
+    /// Lists the entries below a path up to a depth, sorted by name, starting after `after`.
     pub(super) fn list(
         &self,
         path: &Relative,
@@ -153,28 +146,28 @@ impl Map {
             });
         }
         let mut found: BTreeMap<String, Stat> = BTreeMap::new();
-        let after = after.map(|after| in_order(after.as_str()));
+        let after = after.map(|after| sort_key(after.as_str()));
         let is_after =
-            |key: &str| after.as_deref().is_none_or(|after| in_order(key).as_str() > after);
+            |key: &str| after.as_deref().is_none_or(|after| sort_key(key).as_str() > after);
         let own = path.as_str().split('/').filter(|name| !name.is_empty()).count();
         for (key, node) in self.below(path.as_str()) {
             let names = key.split('/').count() - own;
             if names <= depth as usize && is_after(key) {
-                found.insert(in_order(key), node.stat(key));
+                found.insert(sort_key(key), node.stat(key));
             }
-            // What is below makes the directories above it.
+            // Nodes imply the directories above them.
             for (at, _) in key.match_indices('/') {
                 let above = &key[..at];
                 let names = above.split('/').count();
                 if names > own && names - own <= depth as usize && is_after(above) {
-                    found.entry(in_order(above)).or_insert_with(|| directory(above, None));
+                    found.entry(sort_key(above)).or_insert_with(|| directory(above, None));
                 }
             }
         }
         Ok(found.into_values().take(limit).collect())
     }
 
-    /// Every file at or below a path, in the order of names.
+    /// Returns all files at or below a path, sorted by name.
     pub(super) fn files(&self, path: &Relative) -> Vec<(Box<str>, MemoryEntry)> {
         let own = self.nodes.get_key_value(path.as_str()).into_iter();
         own.chain(self.below(path.as_str()))
@@ -185,7 +178,7 @@ impl Map {
             .collect()
     }
 
-    /// The changes that make an empty map equal to this one.
+    /// Returns the changes that turn an empty map into this one.
     pub(super) fn ops(&self) -> impl Iterator<Item = Op> {
         self.nodes.iter().map(|(key, node)| match node {
             Node::File(MemoryEntry { bytes, modified_at, version }, _) => Op::Put {
@@ -198,7 +191,7 @@ impl Map {
         })
     }
 
-    /// Says whether a change is allowed, and what it comes to.
+    /// Validates a change and returns its effect.
     pub(super) fn plan(
         &self,
         change: &MemoryChange,
@@ -220,7 +213,7 @@ impl Map {
                 }
                 let before = self.nodes.get(key).map_or(0, |node| node.size(key));
                 let more = size + key.len() as u64;
-                self.has_room(!self.nodes.contains_key(key), more.saturating_sub(before), limits)?;
+                self.fits(!self.nodes.contains_key(key), more.saturating_sub(before), limits)?;
                 let version = self.version + 1;
                 Ok(Op::Put { key: key.into(), bytes: bytes.clone(), at: now, version })
             }
@@ -229,7 +222,7 @@ impl Map {
                     return Err(FileError::Exists { path: path.to_string() });
                 }
                 self.no_file_above(path)?;
-                self.has_room(true, path.as_str().len() as u64, limits)?;
+                self.fits(true, path.as_str().len() as u64, limits)?;
                 Ok(Op::MakeDirectory { key: path.as_str().into(), at: now })
             }
             MemoryChange::Remove { path } => {
@@ -256,7 +249,7 @@ impl Map {
     ) -> Result<Op, FileError> {
         self.stat(from)?;
         if to.below(from).is_some_and(|rest| !rest.is_root()) {
-            let why = "it is below what is to be moved";
+            let why = "it is below the source";
             return Err(FileError::BadPath { path: to.to_string(), why });
         }
         if from != to {
@@ -268,11 +261,11 @@ impl Map {
         }
         let moved = self.below(from.as_str()).count() as u64 + 1;
         let longer = (to.as_str().len() as u64).saturating_sub(from.as_str().len() as u64);
-        self.has_room(false, moved * longer, limits)?;
+        self.fits(false, moved * longer, limits)?;
         Ok(Op::Move { from: from.as_str().into(), to: to.as_str().into() })
     }
 
-    /// Makes a change that was planned, here or before a restart.
+    /// Applies a change that was planned, in this process or before a restart.
     pub(super) fn apply(&mut self, op: &Op) {
         match op {
             Op::Put { key, bytes, at, version } => {
@@ -287,9 +280,9 @@ impl Map {
                 self.take(key);
             }
             Op::Move { from, to } => {
-                let taken = self.take(from);
+                let removed = self.take(from);
                 self.take(to);
-                for (key, node) in taken {
+                for (key, node) in removed {
                     let key = format!("{to}{}", &key[from.len()..]);
                     self.insert(key.into(), node);
                 }
@@ -299,7 +292,7 @@ impl Map {
         }
     }
 
-    /// Goes on counting writes from this one.
+    /// Raises the number of the last write to this one.
     pub(super) fn raise(&mut self, version: u64) {
         self.version = self.version.max(version);
     }
@@ -312,7 +305,7 @@ impl Map {
         self.nodes.insert(key, node);
     }
 
-    /// Takes out a node and all below it.
+    /// Removes a node and everything below it.
     fn take(&mut self, key: &str) -> Vec<(Box<str>, Node)> {
         let own = self.nodes.contains_key(key).then(|| key.into());
         let keys: Vec<Box<str>> =
@@ -359,7 +352,7 @@ impl Map {
         }
     }
 
-    fn has_room(&self, is_new: bool, bytes: u64, limits: &HotLimits) -> Result<(), FileError> {
+    fn fits(&self, is_new: bool, bytes: u64, limits: &HotLimits) -> Result<(), FileError> {
         if is_new && self.nodes.len() as u64 >= limits.entries {
             return Err(FileError::Full { what: "memories", limit: limits.entries });
         }
@@ -407,8 +400,8 @@ fn directory(key: &str, at: Option<Timestamp>) -> Stat {
     }
 }
 
-/// A text that sorts as paths do: a directory stands right before what is in it.
-fn in_order(key: &str) -> String {
+/// Returns a sort key for paths: a directory directly precedes its entries.
+fn sort_key(key: &str) -> String {
     key.replace('/', "\0")
 }
 

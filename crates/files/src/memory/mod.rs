@@ -1,9 +1,9 @@
-//! Hot memories: read from RAM in well under a microsecond, and never lost once acknowledged.
+//! Hot memories: reads come from RAM in well under a microsecond, and acknowledged writes are durable.
 //!
-//! One thread writes for all projects. It takes the queued changes, decides each against the next state of
-//! the map, writes and syncs the records of a project together, and only then applies the changes for
-//! readers and replies. Readers never wait for the disk. After a failed sync the log is not used again; the
-//! next change first writes everything into another generation.
+//! One thread writes for all projects. It validates the queued changes against the next state of the map,
+//! writes and syncs the records of a project together, and only then applies the changes for readers and
+//! replies. Readers never wait for the disk. After a failed sync the log is not used again; the next change
+//! first writes the whole state into a new generation.
 
 mod index;
 mod log;
@@ -35,14 +35,14 @@ use model::{ProjectId, Timestamp};
 pub(crate) use index::Index;
 pub use map::{Expect, HotLimits, MemoryChange, MemoryEntry};
 
-/// How many changes may wait; a further caller waits for room.
+/// The length of the queue; further callers wait for a free slot.
 const QUEUE_LENGTH: usize = 256;
-/// How many KiB of content may wait in the queue.
+/// The size of the queued contents; further callers wait.
 const QUEUE_KIB: usize = 64 << 10;
-/// How many events are kept for a slow watcher, which learns when it lost some.
+/// The number of events buffered for a slow watcher. Beyond that it loses events and is notified.
 const WATCH_QUEUE_LENGTH: usize = 256;
 
-/// The hot memories of all projects; cheap to clone.
+/// The hot memories of all projects, cheap to clone.
 #[derive(Clone)]
 pub struct HotMemories {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ struct Shared {
     limits: HotLimits,
     clock: Clock,
     jobs: mpsc::Sender<Job>,
-    room: Arc<Semaphore>,
+    queue_kib: Arc<Semaphore>,
     loaded: Mutex<HashMap<ProjectId, Arc<OnceCell<Arc<Memory>>>>>,
     snapshots: Snapshots,
 }
@@ -65,7 +65,7 @@ pub struct Snapshots {
     pub micros: AtomicU64,
 }
 
-/// What is in memory.
+/// Counts over all loaded memories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Census {
     pub entries: u64,
@@ -77,10 +77,10 @@ pub struct Census {
 /// The hot memories of one project.
 pub struct Memory {
     project: ProjectId,
-    /// The map for readers: only what is on stable storage.
-    shown: RwLock<Map>,
+    /// The map for readers, which contains only changes on stable storage.
+    visible: RwLock<Map>,
     disk: Mutex<Disk>,
-    /// Held while a snapshot is written.
+    /// Locked while a snapshot is written.
     snapshotting: Mutex<()>,
     /// Set when no more changes are accepted.
     closed: AtomicBool,
@@ -102,7 +102,7 @@ struct Job {
     memory: Arc<Memory>,
     change: MemoryChange,
     answer: oneshot::Sender<Result<u64, FileError>>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl fmt::Debug for HotMemories {
@@ -126,7 +126,7 @@ impl HotMemories {
             limits,
             clock,
             jobs,
-            room: Arc::new(Semaphore::new(QUEUE_KIB)),
+            queue_kib: Arc::new(Semaphore::new(QUEUE_KIB)),
             loaded: Mutex::default(),
             snapshots: Snapshots::default(),
         };
@@ -187,7 +187,7 @@ impl HotMemories {
             }
             memory.snapshot().await?;
             let mut loaded = self.shared.loaded.lock();
-            // One reference is ours and one the map's: it is not in use.
+            // One reference is ours and one is the map's, so it is not in use.
             if Arc::strong_count(&memory) == 2 {
                 loaded.remove(&memory.project);
             }
@@ -200,7 +200,7 @@ impl HotMemories {
     pub async fn close(&self, project: &ProjectId) {
         let cell = self.shared.loaded.lock().remove(project);
         if let Some(memory) = cell.and_then(|cell| cell.get().cloned()) {
-            // The lock is held while a batch is written; after it, the flag is seen.
+            // A batch holds this lock while it is written; later batches see the flag.
             let done = tokio::task::spawn_blocking(move || {
                 let _snapshot = memory.snapshotting.lock();
                 let _disk = memory.disk.lock();
@@ -260,7 +260,7 @@ impl Memory {
         let pending = recovered.log.bytes() > 0;
         let memory = Arc::new(Self {
             project,
-            shown: RwLock::new(recovered.map.clone()),
+            visible: RwLock::new(recovered.map.clone()),
             disk: Mutex::new(Disk { log: recovered.log, next: recovered.map }),
             snapshotting: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -275,17 +275,17 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The memory at a path.
+    /// Returns the memory at a path.
     pub fn get(&self, path: &Relative) -> Result<MemoryEntry, FileError> {
         self.read(|map| map.file(path).cloned())
     }
 
-    /// What is at a path.
+    /// Returns the metadata of a path.
     pub fn stat(&self, path: &Relative) -> Result<Stat, FileError> {
         self.read(|map| map.stat(path))
     }
 
-    /// What is below a path to a depth, in the order of names, after the one given.
+    /// Lists the entries below a path up to a depth, sorted by name, starting after `after`.
     pub fn list(
         &self,
         path: &Relative,
@@ -296,19 +296,19 @@ impl Memory {
         self.read(|map| map.list(path, depth, after, limit))
     }
 
-    /// Every memory at or below a path.
+    /// Returns all memories at or below a path.
     #[must_use]
     pub fn files(&self, path: &Relative) -> Vec<(Box<str>, MemoryEntry)> {
         self.read(|map| map.files(path))
     }
 
-    /// How many entries and bytes there are.
+    /// Returns the number of entries and bytes.
     #[must_use]
     pub fn usage(&self) -> (u64, u64) {
         self.read(Map::usage)
     }
 
-    /// Changes as they become visible.
+    /// Subscribes to changes as they become visible.
     #[must_use]
     pub fn watch(&self) -> broadcast::Receiver<FileEvent> {
         self.events.subscribe()
@@ -317,8 +317,8 @@ impl Memory {
     /// Makes a change. `Ok` means that it is on stable storage, and contains the version of the last write,
     /// which is this one if it is a put.
     pub async fn change(self: &Arc<Self>, change: MemoryChange) -> Result<u64, FileError> {
-        let gone = || FileError::Unavailable { reason: "the server is stopping".into() };
-        let shared = self.shared.upgrade().ok_or_else(gone)?;
+        let stopping = || FileError::Unavailable { reason: "the server is stopping".into() };
+        let shared = self.shared.upgrade().ok_or_else(stopping)?;
         if let MemoryChange::Put { path, bytes, .. } = &change
             && bytes.len() as u64 > shared.limits.entry_bytes
         {
@@ -333,11 +333,12 @@ impl Memory {
             | MemoryChange::Move { .. } => 1,
         };
         let weight = u32::try_from(weight.min(QUEUE_KIB)).unwrap_or(1);
-        let room = shared.room.clone().acquire_many_owned(weight).await.map_err(|_| gone())?;
+        let permit =
+            shared.queue_kib.clone().acquire_many_owned(weight).await.map_err(|_| stopping())?;
         let (answer, answered) = oneshot::channel();
-        let job = Job { memory: self.clone(), change, answer, _room: room };
-        shared.jobs.send(job).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let job = Job { memory: self.clone(), change, answer, _permit: permit };
+        shared.jobs.send(job).await.map_err(|_| stopping())?;
+        answered.await.map_err(|_| stopping())?
     }
 
     /// Writes a snapshot if there are changes that are in none. Returns whether it did.
@@ -354,7 +355,7 @@ impl Memory {
         let since;
         let (generation, map, directory) = {
             let mut disk = self.disk.lock();
-            if self.closed.load(Ordering::SeqCst) || (disk.log.bytes() == 0 && disk.log.is_sound())
+            if self.closed.load(Ordering::SeqCst) || (disk.log.bytes() == 0 && disk.log.is_usable())
             {
                 return Ok(false);
             }
@@ -372,7 +373,7 @@ impl Memory {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Map) -> T) -> T {
-        read(&self.shown.read())
+        read(&self.visible.read())
     }
 
     fn touch(&self, clock: &Clock) {
@@ -384,11 +385,11 @@ impl Memory {
         FileError::from_io("write the memories of", self.project.as_str(), source)
     }
 
-    /// Notes the time of the first change that is in no snapshot.
+    /// Records the time of the first change that is in no snapshot.
     fn note_change(&self, now: Timestamp) {
         let now = u64::try_from(now.as_microsecond()).unwrap_or(1);
-        let (order, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = self.pending_since.compare_exchange(0, now, order, kept);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.pending_since.compare_exchange(0, now, success, failure);
     }
 
     fn count_snapshot(&self, size: u64, started: Instant) {
@@ -400,14 +401,14 @@ impl Memory {
         }
     }
 
-    /// Makes changes that arrived together; each gets its own reply.
+    /// Applies a batch of changes; each gets its own reply.
     fn apply(&self, jobs: Vec<Job>, limits: &HotLimits, now: Timestamp) {
         let mut disk = self.disk.lock();
         if self.closed.load(Ordering::SeqCst) {
-            let reason = || "the project is gone".to_owned();
+            let reason = || "the project was deleted".to_owned();
             return answer_all(jobs, |_| Err(FileError::Unavailable { reason: reason() }));
         }
-        if let Err(error) = self.make_sound(&mut disk, limits) {
+        if let Err(error) = self.ensure_usable(&mut disk, limits) {
             return answer_all(jobs, |_| Err(self.failed(copy(&error))));
         }
         let (mut records, mut planned, mut accepted) = (Vec::new(), Vec::new(), Vec::new());
@@ -435,8 +436,8 @@ impl Memory {
             return;
         }
         {
-            let mut shown = self.shown.write();
-            planned.iter().for_each(|op| shown.apply(op));
+            let mut visible = self.visible.write();
+            planned.iter().for_each(|op| visible.apply(op));
         }
         drop(disk);
         for op in &planned {
@@ -448,14 +449,14 @@ impl Memory {
     }
 
     /// Starts another generation if the log failed or is too long.
-    fn make_sound(&self, disk: &mut Disk, limits: &HotLimits) -> io::Result<()> {
-        let longest = limits.bytes.saturating_mul(2).max(1 << 20);
-        if disk.log.is_sound() && disk.log.bytes() <= longest {
+    fn ensure_usable(&self, disk: &mut Disk, limits: &HotLimits) -> io::Result<()> {
+        let max_log_bytes = limits.bytes.saturating_mul(2).max(1 << 20);
+        if disk.log.is_usable() && disk.log.bytes() <= max_log_bytes {
             return Ok(());
         }
         let started = Instant::now();
         let generation = disk.log.rotate()?;
-        // Until the snapshot is there, what the failed log holds would still count.
+        // Until the snapshot is written, a restart would still apply the failed log.
         let written = log::write_snapshot(disk.log.directory(), generation, &disk.next);
         match written {
             Ok(size) => {
@@ -465,14 +466,14 @@ impl Memory {
                 Ok(())
             }
             Err(error) => {
-                disk.log.give_up();
+                disk.log.close();
                 Err(error)
             }
         }
     }
 }
 
-/// The writer thread.
+/// The main loop of the writer thread.
 fn write(mut queue: mpsc::Receiver<Job>) {
     while let Some(first) = queue.blocking_recv() {
         let mut batch = vec![first];
@@ -481,7 +482,7 @@ fn write(mut queue: mpsc::Receiver<Job>) {
         {
             batch.push(job);
         }
-        // By project, each in the order it came.
+        // Grouped by project, each in its order of arrival.
         while let Some(first) = batch.first() {
             let memory = first.memory.clone();
             let (jobs, rest) = batch.into_iter().partition(|job| Arc::ptr_eq(&job.memory, &memory));

@@ -1,38 +1,38 @@
-//! The bytes of one change: `u32 length | 8 bytes checksum | body`, integers little-endian.
+//! The record format of changes: `u32 length | 8 bytes checksum | body`, integers little-endian.
 //!
-//! The log and the snapshot are made of the same records. A reader stops at the first one that is
-//! not whole; nothing in the data decides the framing.
+//! Log and snapshot consist of the same records. A reader stops at the first invalid record. The framing
+//! does not depend on the data.
 
 use bytes::Bytes;
 
 use model::Timestamp;
 
-/// Bytes before the body.
-const HEAD: usize = 12;
-/// Largest body that is believed: beyond any limit that can be set.
-const MAX_BODY: usize = 1 << 30;
+/// Length and checksum before the body.
+const HEADER_BYTES: usize = 12;
+/// A longer record is invalid; this is above any configurable limit.
+const MAX_BODY_BYTES: usize = 1 << 30;
 
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Op {
-    /// A file has this content.
+    /// Writes a file with this content.
     Put { key: Box<str>, bytes: Bytes, at: Timestamp, version: u64 },
-    /// A directory is there even when nothing is in it.
+    /// Creates a directory that exists even if it is empty.
     MakeDirectory { key: Box<str>, at: Timestamp },
-    /// This and all below it is no more.
+    /// Removes a file, or a directory with everything below it.
     Remove { key: Box<str> },
-    /// This and all below it is there instead; what was there before is no more.
+    /// Moves a file, or a directory with everything below it, and replaces the target.
     Move { from: Box<str>, to: Box<str> },
-    /// A snapshot begins: it holds what all logs before this generation hold.
+    /// Starts a snapshot, which contains all logs before this generation.
     Begin { generation: u64, version: u64 },
-    /// A snapshot ends and has that many records between.
+    /// Ends a snapshot with this many records.
     End { count: u64 },
 }
 
 /// Appends the record of a change.
 pub(super) fn encode(op: &Op, out: &mut Vec<u8>) {
     let head = out.len();
-    out.extend_from_slice(&[0; HEAD]);
+    out.extend_from_slice(&[0; HEADER_BYTES]);
     match op {
         Op::Put { key, bytes, at, version } => {
             out.push(1);
@@ -65,31 +65,30 @@ pub(super) fn encode(op: &Op, out: &mut Vec<u8>) {
             out.extend_from_slice(&count.to_le_bytes());
         }
     }
-    let body = head + HEAD;
-    let length = u32::try_from(out.len() - body).expect("a value is far below 4 GiB");
+    let body = head + HEADER_BYTES;
+    let length = u32::try_from(out.len() - body).expect("a record is far below 4 GiB");
     let sum = checksum(&out[body..]);
     out[head..head + 4].copy_from_slice(&length.to_le_bytes());
     out[head + 4..body].copy_from_slice(&sum);
 }
 
-/// The change at the beginning of these bytes and how many bytes it takes; `None` if there is none
-/// that is whole.
+/// Decodes the first record and returns it with its length, or `None` if it is incomplete or invalid.
 pub(super) fn decode(from: &Bytes) -> Option<(Op, usize)> {
     let length = u32::from_le_bytes(from.get(..4)?.try_into().ok()?) as usize;
-    if length == 0 || length > MAX_BODY {
+    if length == 0 || length > MAX_BODY_BYTES {
         return None;
     }
-    let end = HEAD + length;
-    if from.len() < end || checksum(&from[HEAD..end]) != from[4..HEAD] {
+    let end = HEADER_BYTES + length;
+    if from.len() < end || checksum(&from[HEADER_BYTES..end]) != from[4..HEADER_BYTES] {
         return None;
     }
-    let mut body = Body(from.slice(HEAD..end));
+    let mut body = Body(from.slice(HEADER_BYTES..end));
     let op = match body.take(1)?[0] {
         1 => {
             let at = body.time()?;
             let version = body.number()?;
             let key = body.text()?;
-            // A copy, or one small value would keep a whole file in memory.
+            // A copy, because a slice would keep the whole file in memory.
             Op::Put { key, bytes: Bytes::copy_from_slice(&body.0), at, version }
         }
         2 => {
@@ -163,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_comes_back_as_it_went(op in ops()) {
+        fn a_record_survives_encoding_and_decoding(op in ops()) {
             let mut bytes = Vec::new();
             encode(&op, &mut bytes);
             let length = bytes.len();
@@ -172,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_or_changed_record_is_none(op in ops(), at in any::<prop::sample::Index>(), flip in 1u8..) {
+        fn a_truncated_or_corrupted_record_is_invalid(op in ops(), at in any::<prop::sample::Index>(), flip in 1u8..) {
             let mut bytes = Vec::new();
             encode(&op, &mut bytes);
             let at = at.index(bytes.len());
@@ -182,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&Bytes::from(bytes));
         }
     }

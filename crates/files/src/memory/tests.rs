@@ -47,12 +47,12 @@ fn copy_directory(from: &Path) -> TempDir {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_any_stop() {
+async fn acknowledged_changes_survive_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let (_memories, memory) = open(directory.path()).await;
     memory.change(put("a", "1")).await.unwrap();
     memory.change(put("d/b", "2")).await.unwrap();
-    // No stop, no snapshot: what is on disk at this instant must do.
+    // Neither a shutdown nor a snapshot: the current files must be sufficient.
     let (_again, read) = open(copy_directory(directory.path()).path()).await;
     assert_eq!(contents(&read), contents(&memory));
 
@@ -64,12 +64,12 @@ async fn what_was_acknowledged_is_there_after_any_stop() {
     let (_again, read) = open(copy_directory(directory.path()).path()).await;
     assert_eq!(contents(&read), [("e/b".to_owned(), "2".to_owned())]);
     assert_eq!(read.get(&path("e/b")).unwrap(), memory.get(&path("e/b")).unwrap());
-    // Versions go on where they were.
+    // Versions continue.
     assert_eq!(read.change(put("c", "3")).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn a_log_cut_anywhere_keeps_every_whole_record() {
+async fn a_log_truncated_anywhere_keeps_every_complete_record() {
     let directory = tempfile::tempdir().unwrap();
     let (_memories, memory) = open(directory.path()).await;
     let log = directory.path().join("log.0000000000000000");
@@ -78,15 +78,15 @@ async fn a_log_cut_anywhere_keeps_every_whole_record() {
         memory.change(put(&format!("k{index}"), index.to_string())).await.unwrap();
         ends.push(std::fs::metadata(&log).unwrap().len());
     }
-    let whole = std::fs::read(&log).unwrap();
-    for cut in 0..=whole.len() {
+    let complete = std::fs::read(&log).unwrap();
+    for cut in 0..=complete.len() {
         let copy = tempfile::tempdir().unwrap();
-        let bytes = &whole[..cut];
+        let bytes = &complete[..cut];
         std::fs::write(copy.path().join("log.0000000000000000"), bytes).unwrap();
         let (_again, read) = open(copy.path()).await;
         let kept = ends.iter().filter(|&&end| end <= cut as u64).count() - 1;
         assert_eq!(contents(&read).len(), kept, "cut at {cut}");
-        // It goes on from there.
+        // Further changes are appended.
         read.change(put("more", "x")).await.unwrap();
         let (_once_more, read) = open(copy_directory(copy.path()).path()).await;
         assert_eq!(contents(&read).len(), kept + 1, "cut at {cut}");
@@ -94,7 +94,7 @@ async fn a_log_cut_anywhere_keeps_every_whole_record() {
 }
 
 #[tokio::test]
-async fn a_damaged_snapshot_is_kept_aside_and_what_can_be_read_is_read() {
+async fn a_damaged_snapshot_is_recovered_up_to_the_damage_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let (_memories, memory) = open(directory.path()).await;
     for index in 0..5 {
@@ -115,7 +115,7 @@ async fn a_damaged_snapshot_is_kept_aside_and_what_can_be_read_is_read() {
 }
 
 #[tokio::test]
-async fn many_writers_share_syncs_and_each_is_answered() {
+async fn many_writers_share_syncs_and_each_gets_a_reply() {
     let directory = tempfile::tempdir().unwrap();
     let (_memories, memory) = open(directory.path()).await;
     let mut writers = tokio::task::JoinSet::new();
@@ -131,15 +131,15 @@ async fn many_writers_share_syncs_and_each_is_answered() {
 }
 
 #[tokio::test]
-async fn a_log_that_fails_acknowledges_nothing_and_service_returns() {
+async fn a_failing_log_acknowledges_nothing_and_writes_recover() {
     let directory = tempfile::tempdir().unwrap();
     let (_memories, memory) = open(directory.path()).await;
     memory.change(put("before", "1")).await.unwrap();
-    // A descriptor that refuses every write stands for a disk that does.
-    let refusing = std::fs::File::open("/dev/null").unwrap();
-    memory.disk.lock().log.replace_file(refusing);
+    // A read-only descriptor simulates a disk that refuses every write.
+    let read_only = std::fs::File::open("/dev/null").unwrap();
+    memory.disk.lock().log.replace_file(read_only);
     memory.change(put("lost", "1")).await.unwrap_err();
-    assert!(memory.get(&path("lost")).is_err(), "what failed is not shown");
+    assert!(memory.get(&path("lost")).is_err(), "a failed change is not visible");
     memory.change(put("after", "1")).await.unwrap();
     let (_again, read) = open(copy_directory(directory.path()).path()).await;
     let names: Vec<_> = contents(&read).into_iter().map(|(name, _)| name).collect();
@@ -147,7 +147,7 @@ async fn a_log_that_fails_acknowledges_nothing_and_service_returns() {
 }
 
 #[tokio::test]
-async fn a_long_log_is_folded_into_a_snapshot() {
+async fn a_long_log_is_compacted_into_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let limits = HotLimits { entries: 4, bytes: 1 << 20, entry_bytes: 300 << 10 };
     let memories = start(limits);
@@ -164,12 +164,12 @@ async fn a_long_log_is_folded_into_a_snapshot() {
 }
 
 #[tokio::test]
-async fn unused_memories_leave_ram_and_come_back() {
+async fn unused_memories_are_unloaded_and_loaded_again() {
     let directory = tempfile::tempdir().unwrap();
     let (memories, memory) = open(directory.path()).await;
     memory.change(put("k", "v")).await.unwrap();
     memories.unload_unused(Timestamp::MAX).await.unwrap();
-    assert_eq!(memories.loaded().len(), 1, "somebody has it");
+    assert_eq!(memories.loaded().len(), 1, "it is in use");
     drop(memory);
     memories.unload_unused(Timestamp::MAX).await.unwrap();
     assert_eq!(memories.loaded().len(), 0);
@@ -180,7 +180,7 @@ async fn unused_memories_leave_ram_and_come_back() {
     memory.change(put("k", "w")).await.unwrap_err();
 }
 
-/// What the child below does: changes and snapshots, each told on standard output when it is done.
+/// The child process of the next test: makes changes and snapshots, and prints each acknowledgement.
 #[test]
 fn child_that_is_killed() {
     let Ok(directory) = std::env::var("STEAD_TEST_KILLED_IN") else { return };
@@ -198,9 +198,9 @@ fn child_that_is_killed() {
     });
 }
 
-/// Kills the child at every write, sync, creation, rename and removal it makes, one after another.
+/// Kills the child at each of its writes, syncs, creations, renames and removals in turn.
 #[test]
-fn a_kill_at_any_call_loses_nothing_that_was_acknowledged() {
+fn a_kill_at_any_system_call_loses_no_acknowledged_change() {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: strace is not installed");
         return;
@@ -224,11 +224,11 @@ fn a_kill_at_any_call_loses_nothing_that_was_acknowledged() {
             }
         }
     }
-    assert!(points > 60, "only {points} points were tried");
+    assert!(points > 60, "only {points} points were tested");
 }
 
-/// Runs the child with a kill at the `when`th such call; says what it acknowledged, and whether it
-/// came to its end.
+/// Runs the child with a kill at the `when`th such call. Returns the acknowledged changes, and whether the
+/// child ran to its end.
 fn run_killed(directory: &Path, call: &str, when: u32) -> (Vec<u64>, bool) {
     let mut child = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null"])

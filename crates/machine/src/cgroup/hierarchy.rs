@@ -57,8 +57,8 @@ pub(super) fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     list
 }
 
-/// Copies the CPUs and memory nodes of the parent to `dir` and all cgroups above it that have none: before
-/// that, version 1 accepts no process.
+/// Copies the CPUs and memory nodes of the parent to `dir` and all cgroups above it that have none. Without
+/// them, version 1 accepts no process.
 pub(super) fn inherit_cpus(mount: &Path, dir: &Path) -> io::Result<()> {
     let Ok(below) = dir.strip_prefix(mount) else { return Ok(()) };
     let mut at = mount.to_owned();

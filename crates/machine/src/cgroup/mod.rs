@@ -68,7 +68,7 @@ impl Cgroups {
         ["memory", "pids", "cpu"].iter().all(|name| self.with(name).is_some())
     }
 
-    /// Creates them with these limits.
+    /// Creates the cgroups with these limits.
     pub(crate) fn create(&self, limits: &LinuxResources) -> io::Result<()> {
         for hierarchy in self.joined() {
             let dir = self.dir(hierarchy);
@@ -123,7 +123,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Sets the share of CPUs that others want, too.
+    /// Sets the share of contended CPUs.
     pub(crate) fn set_cpu_shares(&self, shares: u64) -> io::Result<()> {
         if self.is_v1("cpu") {
             return self.set("cpu", "cpu.shares", &shares.to_string());
@@ -163,7 +163,8 @@ impl Cgroups {
         self.with("cpuset").is_some()
     }
 
-    /// Keeps all its processes off the first CPUs of the machine, but never off all. 0 allows every CPU.
+    /// Keeps all processes off the first `count` CPUs of the machine, but never off all. 0 allows every
+    /// CPU.
     pub(crate) fn avoid_first_cpus(&self, count: usize) -> io::Result<()> {
         let all = self.parent_cpus()?;
         let count = count.min(all.len().saturating_sub(1));
@@ -175,7 +176,7 @@ impl Cgroups {
         self.set("cpuset", "cpuset.cpus", &list)
     }
 
-    /// Whether it may not use some of the machine's CPUs.
+    /// Whether some of the machine's CPUs are excluded.
     pub(crate) fn avoids_cpus(&self) -> bool {
         let own = self.file("cpuset", "cpuset.cpus").unwrap_or_default();
         let own = parse_cpus(&own);
@@ -191,7 +192,7 @@ impl Cgroups {
         Ok(parse_cpus(&fs::read_to_string(parent.join(name))?))
     }
 
-    /// Moves a process into them.
+    /// Moves a process into the cgroups.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         for hierarchy in self.joined() {
             fs::write(self.dir(hierarchy).join("cgroup.procs"), pid.to_string())?;
@@ -199,7 +200,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Denies access to all devices but the harmless ones and terminals. Without such a controller, programs
+    /// Denies access to all devices except harmless ones and terminals. Without a devices controller,
+    /// programs
     /// still cannot create devices, and only these are mounted.
     pub(crate) fn deny_devices(&self) -> io::Result<()> {
         if self.with("devices").is_none() {
@@ -390,7 +392,7 @@ fn members(dir: &Path) -> Vec<rustix::process::Pid> {
     pids
 }
 
-/// Removes a cgroup and its children. Returns whether it is gone.
+/// Removes a cgroup and its children. Returns whether it no longer exists.
 fn remove(dir: &Path) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !remove(&entry.path()) {

@@ -16,7 +16,7 @@ const HYBRID: &str = "\
 ";
 
 #[test]
-fn both_versions_are_found_side_by_side() {
+fn both_versions_are_found_on_one_machine() {
     let list = hierarchies(HYBRID);
     let seen: Vec<(&str, &str)> = list
         .iter()
@@ -102,7 +102,7 @@ fn the_cgroup_of_a_process_is_the_one_with_its_limits() {
 }
 
 #[test]
-fn counters_are_found_by_their_whole_name() {
+fn counters_are_found_by_their_full_name() {
     let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
     assert_eq!(field(text, "oom_kill"), Some(3));
     assert_eq!(field(text, "oom"), None);

@@ -1,11 +1,11 @@
-//! Disk images: files with an ext4 file system. Their size is the sandbox's limit; their holes take no space.
+//! Disk images: sparse files with an ext4 file system. Their size is the sandbox's limit.
 //!
 //! ```text
-//! HOME/templates/<base>-<bytes>.img    made once, and copied for each sandbox
+//! HOME/templates/<base>-<bytes>.img    created once, and copied for each sandbox
 //! HOME/disks/<lease>.img               the disk of a lease; outlives its instances
 //! ```
-//! On such a disk, `root` holds the sandbox's files. Over an image, `root` is the overlay's upper layer
-//! and `work` its work directory.
+//! On such a disk, `root` contains the sandbox's files. With an image, `root` is the overlay's upper layer
+//! and `work` is its work directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -25,14 +25,14 @@ use crate::tools::PATH;
 pub(crate) enum DiskBase {
     /// A small root for this machine's programs.
     Machine,
-    /// Nothing: the files come from an image.
+    /// No files: they come from an image.
     Image,
 }
 
 /// The extension of a file that is still being written.
 pub(super) const UNFINISHED: &str = "new";
 
-/// Makes a template: an ext4 image of this size with the initial content of a sandbox. Blocking.
+/// Creates a template: an ext4 image of this size with the initial content of a sandbox. Blocking.
 pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Result<()> {
     let unfinished = image.with_extension(UNFINISHED);
     let files = image.with_extension("root");
@@ -83,7 +83,7 @@ fn copy_to(from: &Path, unfinished: &Path) -> io::Result<File> {
     Ok(target)
 }
 
-/// Makes an unused disk larger. A copy is grown and renamed, so a crash leaves a whole disk.
+/// Grows an unused disk. A copy is grown and renamed, so a crash leaves an intact disk.
 pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
     let locked = sys::lock_unused_image(disk)?;
     if locked.metadata()?.len() >= bytes {

@@ -1,12 +1,12 @@
-//! The files that a fresh sandbox begins with, where it runs this machine's programs: directories, and a
-//! copy of what everybody may read in `/etc`.
+//! The initial files of a sandbox that runs this machine's programs: directories, and a copy of the
+//! world-readable files in `/etc`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// Directories of the root that may hold programs outside `/usr`.
+/// Directories of the root that may contain programs outside `/usr`.
 pub(crate) const TOP: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// The `/etc/hosts` of every sandbox.
@@ -39,7 +39,7 @@ const DIRECTORIES: &[&str] = &[
 /// Directories with mode 1777.
 const WORLD_WRITABLE: &[&str] = &["tmp", "var/tmp"];
 
-/// Files of `/etc` that are not copied, although everybody may read them: they describe this machine.
+/// World-readable files of `/etc` that are not copied, because they describe this machine.
 const PRIVATE: &[&str] = &[
     "fstab",
     "group",
@@ -82,13 +82,13 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\n\
     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n";
 
-/// Links, files and directories of `/etc` that are copied at most.
+/// Links, files and directories of `/etc`; further ones are not copied.
 const MAX_FILES: usize = 20_000;
 
 /// Larger files of `/etc` are not copied.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Fills the root of a sandbox that runs this machine's programs.
+/// Creates the initial files of a sandbox that runs this machine's programs.
 pub(crate) fn furnish(root: &Path) -> io::Result<()> {
     for name in DIRECTORIES {
         make_dir_with_mode(&root.join(name), 0o755)?;
@@ -125,7 +125,7 @@ pub(crate) fn furnish(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies the files and directories that everybody on the machine may read.
+/// Copies the world-readable files and directories.
 fn copy_public(from: &Path, to: &Path, below: &Path, left: &mut usize) -> io::Result<()> {
     for entry in fs::read_dir(from)?.flatten() {
         let name = below.join(entry.file_name());

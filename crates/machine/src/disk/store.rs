@@ -79,7 +79,7 @@ impl DiskStore {
         .await
     }
 
-    /// The template of a disk, which is made at its first use.
+    /// Returns the template of a disk, creating it on first use.
     async fn template(&self, base: DiskBase, bytes: u64) -> Result<PathBuf, ProviderError> {
         // The providers of a server share their templates.
         static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -108,7 +108,7 @@ impl DiskStore {
         fs::rename(from, to)
     }
 
-    /// Removes the disk of this name and the files beside it. Blocking.
+    /// Removes the disk of this name and its accompanying files. Blocking.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         remove(&self.of(name))
     }
@@ -172,7 +172,7 @@ impl DiskStore {
         let file = self.snapshots.join(format!("{name}.img"));
         match file.exists() {
             true => Ok(file),
-            false => Err(refused(format!("snapshot: there is no snapshot {name}"))),
+            false => Err(refused(format!("snapshot: {name} does not exist"))),
         }
     }
 
@@ -244,7 +244,7 @@ impl DiskStore {
             }
             let below = image_below(&source)?;
             if below != image_below(&target)? {
-                // At no moment may a disk be combined with the image of another.
+                // A disk must never be combined with the image of another.
                 remove(&target)?;
             }
             if let Some(image) = below {
@@ -303,7 +303,7 @@ fn images(dir: &Path) -> io::Result<Vec<(String, fs::Metadata)>> {
 /// Records the image below a disk.
 fn note_image(disk: &Path, image: &str) -> io::Result<()> {
     let backing = DiskBacking { image: Some(image.to_owned()) };
-    // Not synced, like the disk beside it.
+    // Not synced, like the disk itself.
     replace_volatile(&disk.with_extension("json"), &serde_json::to_vec(&backing)?)
 }
 
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_removed_with_the_files_beside_it() {
+    fn a_disk_is_removed_with_its_accompanying_files() {
         let dir = std::env::temp_dir().join(format!("stead-disks-{}", uuid::Uuid::now_v7()));
         fs::create_dir_all(&dir).unwrap();
         for name in ["a.img", "a.new", "a.json", "b.new"] {

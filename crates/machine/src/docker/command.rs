@@ -1,4 +1,4 @@
-//! `stead container …`: what the provider starts of itself, each a process of one thread.
+//! `stead container …`: subcommands that the provider runs as single-threaded processes.
 
 use std::ffi::OsString;
 use std::io;

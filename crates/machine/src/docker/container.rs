@@ -23,9 +23,7 @@ use crate::tools::PATH;
 
 #[derive(Debug)]
 pub(super) struct ContainerPlan<'a> {
-    /// The image's reference.
     pub(super) image: &'a str,
-    /// The instance's directory.
     pub(super) dir: &'a Path,
     pub(super) spec: &'a SandboxSpec,
     /// The directory with the host's executable.
@@ -38,7 +36,7 @@ pub(super) struct ContainerPlan<'a> {
     pub(super) labels: HashMap<String, String>,
     /// Directories of this machine that are mounted read-only at the same path.
     pub(super) shown: &'a [PathBuf],
-    /// The seccomp profile, as this engine takes it.
+    /// The seccomp profile, in the form that this engine accepts.
     pub(super) seccomp: &'a str,
     pub(super) kind: EngineKind,
 }
@@ -77,7 +75,7 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
         env: Some(vec![format!("PATH={}", PATH)]),
         working_dir: Some("/".into()),
         labels: Some(plan.labels.clone()),
-        // The health check of an image would run beside the host.
+        // The health check of an image would run next to the host.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..Default::default() }),
         tty: Some(false),
         open_stdin: Some(false),
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn process_1_is_the_host_whatever_the_image_says() {
+    fn process_1_is_the_host_for_every_image() {
         let request = request();
         let command = request["Entrypoint"].as_array().unwrap();
         assert_eq!(command[0], "/.stead/stead-1");

@@ -1,4 +1,4 @@
-//! The container engine: Docker or Podman, by the same API over a local socket.
+//! The container engine: Docker or Podman, over the same API on a local socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const DEFAULT_SOCKETS: [&str; 2] =
     ["unix:///var/run/docker.sock", "unix:///run/podman/podman.sock"];
 
 /// How long an engine may take to report its version, and each line of a log.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an engine may take for one request.
 const REQUEST_TIMEOUT_SECONDS: u64 = 120;
@@ -41,7 +41,7 @@ pub(super) enum EngineKind {
     Podman,
 }
 
-/// An engine that answered.
+/// An engine that is connected.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     pub(super) client: Client,
@@ -51,7 +51,7 @@ pub(super) struct Engine {
 /// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContainerState {
-    /// Running or paused.
+    /// The container is running or paused.
     Alive,
     /// Created, but not running.
     Ended,
@@ -66,7 +66,7 @@ pub(super) type ListedContainers = BTreeMap<String, Option<InstanceLabel>>;
 pub(super) struct EngineLink {
     /// The configured address; empty for `DOCKER_HOST` or the default sockets.
     address: String,
-    /// The engine that answered last.
+    /// The engine that responded last.
     engine: Mutex<Option<Engine>>,
 }
 
@@ -86,7 +86,7 @@ impl EngineLink {
         self.refresh().await.map_err(failed)
     }
 
-    /// Connects again: the last engine may be gone, and another may have started.
+    /// Reconnects: the last engine may have stopped, and another may have started.
     pub(super) async fn refresh(&self) -> Result<Engine, String> {
         let engine = Engine::connect(&self.address).await?;
         *self.engine.lock() = Some(engine.clone());
@@ -95,10 +95,10 @@ impl EngineLink {
 }
 
 impl Engine {
-    /// Connects to the engine at this address, or to the first default socket that answers.
+    /// Connects to the engine at this address, or to the first default socket that responds.
     ///
     /// # Errors
-    /// What was tried, in words.
+    /// The tried addresses with their errors, as text.
     async fn connect(configured: &str) -> Result<Self, String> {
         let environment = std::env::var("DOCKER_HOST").unwrap_or_default();
         let mut tried = Vec::new();
@@ -122,9 +122,9 @@ impl Engine {
         };
         let client = Client::connect_with_unix(path, REQUEST_TIMEOUT_SECONDS, API_DEFAULT_VERSION)
             .map_err(|error| error.to_string())?;
-        let version = match timeout(ANSWER_TIMEOUT, client.version()).await {
+        let version = match timeout(RESPONSE_TIMEOUT, client.version()).await {
             Ok(version) => version.map_err(|error| cause(&error))?,
-            Err(_) => return Err("no answer in time".into()),
+            Err(_) => return Err("timed out".into()),
         };
         let podman = version
             .components
@@ -134,8 +134,9 @@ impl Engine {
         Ok(Self { client, kind: if podman { EngineKind::Podman } else { EngineKind::Docker } })
     }
 
-    /// Creates a container without starting it, and replaces one of the same name: a killed server may have
-    /// requested that, and the engine created it later.
+    /// Creates a container without starting it. Replaces one of the same name, which a killed server may
+    /// have
+    /// requested and the engine created later.
     pub(super) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
         let options = || CreateContainerOptionsBuilder::new().name(name).build();
         let mut created = self.client.create_container(Some(options()), body.clone()).await;
@@ -173,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Kills and removes a container. A missing one is a success.
+    /// Kills and removes a container. Succeeds if it does not exist.
     pub(super) async fn remove(&self, name: &str) -> Result<(), Error> {
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         loop {
@@ -208,7 +209,7 @@ impl Engine {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
         let mut lines = self.client.logs(name, Some(options));
         let mut output = String::new();
-        while let Ok(Some(Ok(line))) = timeout(ANSWER_TIMEOUT, lines.next()).await {
+        while let Ok(Some(Ok(line))) = timeout(RESPONSE_TIMEOUT, lines.next()).await {
             output.push_str(&line.to_string());
             if output.len() > MAX_OUTPUT_BYTES {
                 break;
@@ -232,12 +233,12 @@ fn socket(address: &str) -> Option<&str> {
     path.starts_with('/').then_some(path)
 }
 
-/// Whether the engine answered "not found".
+/// Whether the engine responded with "not found".
 pub(super) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }
 
-/// Whether the engine answered that the name is in use. Podman reports that as an internal error.
+/// Whether the engine responded that the name is in use. Podman reports that as an internal error.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::DockerResponseServerError { status_code: 409, .. } => true,
@@ -246,7 +247,7 @@ fn is_taken(error: &Error) -> bool {
     }
 }
 
-/// Whether the engine answered at all.
+/// Whether the engine responded at all.
 fn answered(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { .. })
 }

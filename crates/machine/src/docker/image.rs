@@ -42,12 +42,12 @@ pub(super) struct EngineImage {
     programs: ImagePrograms,
 }
 
-/// Where the programs of an image are.
+/// The location of an image's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ImagePrograms {
-    /// On this machine; they are mounted.
+    /// On this machine, mounted into the container.
     Machine,
-    /// In the image.
+    /// Inside of the image itself.
     Own,
 }
 
@@ -65,7 +65,7 @@ impl EngineImage {
 #[derive(Debug)]
 pub(super) struct Images {
     home: PathBuf,
-    /// Where the progress of pulls is reported.
+    /// Receives the progress of pulls.
     events: Option<Events>,
     /// The reference of the default image, once the engine has it.
     machine_image: Mutex<Option<String>>,
@@ -144,7 +144,7 @@ impl Images {
         root: PathBuf,
     ) -> Result<String, ProviderError> {
         let files = root.clone();
-        // Another import replaces the directory.
+        // Importing again replaces the directory.
         let key = blocking(IMPORTING, move || {
             use std::os::unix::fs::MetadataExt;
             let found = fs::metadata(files)?;
@@ -259,10 +259,10 @@ struct PullProgress {
     layers: BTreeMap<String, (u64, u64)>,
 }
 
-/// Layers that are counted at most.
+/// Further layers are not counted.
 const MAX_LAYERS: usize = 512;
 
-/// Characters of an engine's status message that are reported.
+/// Longer status messages of an engine are truncated.
 const MAX_STATUS_CHARS: usize = 200;
 
 impl PullProgress {
@@ -277,9 +277,9 @@ impl PullProgress {
             return;
         };
         if self.layers.len() < MAX_LAYERS || self.layers.contains_key(layer) {
-            let kept = self.layers.entry(layer.clone()).or_default();
+            let counted = self.layers.entry(layer.clone()).or_default();
             // Unpacking starts again at zero, but fetched bytes stay fetched.
-            *kept = (kept.0.max(done), kept.1.max(total));
+            *counted = (counted.0.max(done), counted.1.max(total));
         }
     }
 

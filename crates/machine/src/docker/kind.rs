@@ -45,7 +45,7 @@ pub struct DockerKind {
 }
 
 impl Hosted<DockerKind> {
-    /// The provider. The engine is connected at its first use.
+    /// Creates the provider. It connects to the engine on first use.
     #[must_use]
     pub fn new(options: DockerOptions) -> Self {
         let home = options.home.canonicalize().unwrap_or_else(|_| options.home.clone());
@@ -64,7 +64,7 @@ impl Hosted<DockerKind> {
         })
     }
 
-    /// What this server can never provide for containers, in words.
+    /// Returns requirements for containers that this server can never meet, as text.
     #[must_use]
     pub fn impossible() -> Vec<String> {
         if rustix::process::geteuid().is_root() {
@@ -77,7 +77,7 @@ impl Hosted<DockerKind> {
     /// Called at a start, before any container is created.
     ///
     /// # Errors
-    /// If something cannot be removed.
+    /// If a directory cannot be removed.
     pub async fn sweep(&self) -> Result<(), ProviderError> {
         let instances = self.kind().instances();
         let (root, terminals) = (instances.root.clone(), instances.terminals.clone());
@@ -112,7 +112,7 @@ impl SandboxKind for DockerKind {
             "the engine's namespaces: mount, process, network, ipc, uts, cgroup; user where it maps users",
             "no capabilities, no new privileges",
             "system call filter",
-            "limits of memory, processor, processes and disk",
+            "limits for memory, CPU, processes and disk",
             "network egress rules",
         ]
         .map(str::to_owned)
@@ -141,7 +141,7 @@ impl SandboxKind for DockerKind {
         lease: Option<&LeaseId>,
     ) -> Result<SandboxSpec, ProviderError> {
         let refused =
-            |reason: String| ProviderError::Refused { doing: "take the settings", reason };
+            |reason: String| ProviderError::Refused { doing: "accept the settings", reason };
         let settings = self.options.defaults.clone().with(spec);
         let settings = settings.map_err(|bad| refused(bad.to_string()))?;
         if let Some(image) = settings.image.as_deref().filter(|image| !is_reference(image)) {
@@ -199,7 +199,7 @@ impl SandboxKind for DockerKind {
             if !output.is_empty() {
                 tracing::warn!(container = launch.name, output, "a container did not start");
             }
-            // Somebody may have removed it from the engine.
+            // It may have been removed from the engine.
             self.images.forget_machine_image();
         }
         started
@@ -239,7 +239,7 @@ impl SandboxKind for DockerKind {
         Err(ProviderError::unsupported(Self::NAME, what))
     }
 
-    /// Without the engine, only directories are known; the other containers are found when it is back.
+    /// While the engine is down, only directories are known; other containers are found when it is back.
     async fn without_directory(&self) -> Vec<InstanceLabel> {
         let Ok(engine) = self.engine.get().await else { return vec![] };
         match engine.labelled(&self.home).await {
@@ -283,14 +283,14 @@ fn is_reference(name: &str) -> bool {
         && !name.contains("//")
 }
 
-/// Removes the directory of an ended container. The directory is removed last, so an interrupted removal is
-/// finished by the next.
+/// Removes the directory of an ended container. The directory itself is removed last, so that the next
+/// removal completes an interrupted one.
 fn clear(dir: &Path, terminals: &Path) -> io::Result<()> {
     if dir.exists() {
         // A launcher may still be running.
         let launcher = lock(&dir.join(LOCK))?;
         disconnect(dir)?;
-        slot::give_back(dir)?;
+        slot::release(dir)?;
         terminal_dir::move_all_out(&dir.join(TERMINALS), terminals)?;
         remove_all(dir)?;
         drop(launcher);

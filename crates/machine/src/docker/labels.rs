@@ -1,4 +1,4 @@
-//! The labels of a container, which say what it was created for.
+//! The labels of a container, which identify its lease and instance.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ const LEASE: &str = "dev.stead.lease";
 const GENERATION: &str = "dev.stead.generation";
 const INSTANCE: &str = "dev.stead.instance";
 
-/// The labels for the engine. It may serve several homes, each of which removes only its own containers. A
-/// warm container has no lease yet; later its directory says which.
+/// Returns the labels for the engine. It may serve several homes, each of which removes only its own
+/// containers. A warm container has no lease yet; its directory records the lease later.
 pub(super) fn write(label: Option<&InstanceLabel>, home: &str) -> HashMap<String, String> {
     let mut labels = HashMap::from([(HOME.to_owned(), home.to_owned())]);
     if let Some(label) = label {
@@ -54,7 +54,7 @@ mod tests {
     use model::LeaseId;
 
     #[test]
-    fn a_label_is_read_as_it_was_written() {
+    fn a_label_survives_writing_and_reading() {
         let instance_id = InstanceId::fresh();
         let label = InstanceLabel {
             lease_id: LeaseId::fresh(),

@@ -1,4 +1,4 @@
-//! Processes of one thread: the launcher, which runs beside a starting container, and the entry, which is
+//! Single-threaded processes: the launcher, which runs while a container starts, and the entry, which is
 //! process 1 of the container.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //! launcher ──▶ entry:  sets up the root and the network, hands over socket, terminals, filters and slot
 //! entry:               becomes the host
 //! ```
-//! Only process 1 runs inside until the hand-off socket is closed, and what was handed over has no path
-//! inside. If the server or the launcher ends, so does the entry, and with it the container.
+//! Only process 1 runs inside until the hand-off socket is closed, and the handed-over files have no path
+//! inside. If the server or the launcher exits, so does the entry, and with it the container.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -42,7 +42,7 @@ use crate::slot;
 use crate::spec::EgressPolicy;
 use crate::sys::{self, MountAccess};
 
-/// Everything that a launcher needs to know about a container.
+/// The input of the launcher of a container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ContainerLaunch {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct ContainerLaunch {
     pub(super) shown: Vec<PathBuf>,
 }
 
-/// The file in an instance's directory that holds [`ContainerLaunch`].
+/// The file in an instance's directory that contains [`ContainerLaunch`].
 const FILE: &str = "launch.json";
 
 /// The name of the directory with the hand-off socket, and of the socket in it.
@@ -82,8 +82,8 @@ impl ContainerLaunch {
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let launch = ContainerLaunch::read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // A session of its own: signals to the server's process group do not reach it. It notices the end of
-    // the server by its standard input.
+    // Its own session: signals to the server's process group do not reach it. Its standard input is closed
+    // when the server exits.
     let _ = rustix::process::setsid();
     let _lock = lock(&dir.join(LOCK))?;
     let (slot, slot_lock) = slot::take(dir, &launch.name).map_err(cannot("take a slot"))?;
@@ -126,7 +126,7 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     hand_over(&stream, &[socket.as_fd(), terminals.as_fd(), filters.as_fd(), slot_lock.as_fd()])
 }
 
-/// Waits until the container connects. The server holds the other end of our standard input: when that is
+/// Waits until the container connects. The server holds the other end of our standard input: once that is
 /// closed, no container will start.
 fn accept(handoff: &OwnedFd) -> io::Result<OwnedFd> {
     let limit = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };

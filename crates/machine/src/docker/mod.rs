@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! HOME/containers/<instance>/
-//!     label         what it was created for; the engine has the same in the container's labels
+//!     label         its lease and instance; the engine has the same in the container's labels
 //!     launch.json   the input of the launcher
 //!     launch.err    errors of the launcher
 //!     spec.json     its settings
@@ -11,11 +11,11 @@
 //!     t/            the directories of its terminals; only the host can see them
 //!     door/         the hand-off socket, mounted inside; empty once the host runs
 //!     shown.json    the directories of the machine that it may write to
-//! HOME/container-disks/<lease>.img      what a lease's containers wrote; outlives them
+//! HOME/container-disks/<lease>.img      the writes of a lease's containers; outlives them
 //! HOME/container-snapshots/<name>.img   a copy of such a disk
 //! ```
-//! Shells keep running while the engine is down. The engine is only asked to create, pause, resume and
-//! remove. A killed server leaves a directory with a label, a container with the same label, or both.
+//! Shells keep running while the engine is down: it is only used to create, pause, resume and remove
+//! containers. A killed server leaves a directory with a label, a container with the same label, or both.
 
 mod command;
 mod container;

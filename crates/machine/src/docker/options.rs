@@ -14,13 +14,13 @@ pub struct DockerOptions {
     pub executable: PathBuf,
     /// The address of the engine; empty for `DOCKER_HOST` or the default sockets.
     pub host: String,
-    /// Directories of this machine that are mounted read-only, beside `/usr`.
+    /// Directories of this machine that are mounted read-only, besides `/usr`.
     pub shown: Vec<PathBuf>,
-    /// The settings of leases that name none, including the image.
+    /// The default settings of leases, including the image.
     pub defaults: SandboxSpec,
     /// The number of warm containers of each kind.
     pub warm: usize,
-    /// Where the progress of image pulls is reported.
+    /// Receives the progress of image pulls.
     pub events: Option<Events>,
 }
 

@@ -1,8 +1,8 @@
 //! Orphans: containers of ours without a directory.
 //!
-//! An engine finishes what it was asked for when the server that asked is killed, so a container may appear
-//! after the next server has listed them. Orphans are therefore checked often after a start and after an
-//! outage of the engine, and seldom from then on.
+//! An engine completes requests of a server that was killed meanwhile, so a container may appear after the
+//! next server has listed them. Orphans are therefore checked often after a start and after an outage of
+//! the engine, and rarely afterwards.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ pub(super) async fn watch(
             () = stop.cancelled() => break,
             () = sleep(if frequent { FREQUENT_INTERVAL } else { LATER_INTERVAL }) => {}
         }
-        // Without a container so far, the engine is left alone.
+        // The engine is not contacted before the first container.
         if !instances.root.exists() {
             continue;
         }
@@ -53,7 +53,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Removes the orphans that an earlier check saw, and returns the others.
+/// Removes the orphans that an earlier check found, and returns the new ones.
 async fn remove_orphans(
     engine: &EngineLink,
     home: &str,

@@ -80,7 +80,7 @@ impl ContainerRoot<'_> {
         let files = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_set_string(files.as_fd(), "source", path)?;
         fsconfig_set_string(files.as_fd(), "errors", "remount-ro")?;
-        // Not every kernel knows this option.
+        // Not every kernel supports this option.
         let _ = fsconfig_set_flag(files.as_fd(), "noacl");
         fsconfig_create(files.as_fd())?;
         let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -141,8 +141,8 @@ fn limit_devices(first_group: u32) -> io::Result<()> {
     Ok(mount_remount("/dev", quiet | MountFlags::STRICTATIME, c"mode=755,size=64k")?)
 }
 
-/// The mounts of a container that are moved to the new root: of those directly on its root, the needed and the
-/// shown ones. What is mounted on them moves along.
+/// Returns the mounts that are moved to the new root: those directly on the container's root that are
+/// needed or shown. Mounts below them move along.
 fn moved_mounts(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mounts: Vec<[&str; 3]> = mountinfo
         .lines()
@@ -168,7 +168,7 @@ fn moved_mounts(mountinfo: &str, shown: &[PathBuf]) -> io::Result<Vec<PathBuf>> 
     Ok(found)
 }
 
-/// A path as `mountinfo` escapes it.
+/// Escapes a path as in `mountinfo`.
 fn escaped(path: &Path) -> String {
     let mut name = String::new();
     for letter in path.to_string_lossy().chars() {

@@ -1,4 +1,5 @@
-//! Starts a container: prepares its directory, runs its launcher beside the engine, and waits for its host.
+//! Starts a container: prepares its directory, runs its launcher while the engine starts the container, and
+//! waits for its host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,12 +27,12 @@ use provider::{HostSocket, ProviderError};
 /// The file with the settings of a container.
 pub(super) const SPEC_FILE: &str = "spec.json";
 
-/// How often the state of a container is checked while its launcher runs.
+/// The interval between two checks of a container's state while its launcher runs.
 const STATE_INTERVAL: Duration = Duration::from_millis(200);
 
 const STARTING: &str = "start a container";
 
-/// What it takes to start a container.
+/// The parameters for starting a container.
 pub(super) struct ContainerStart<'a> {
     pub(super) engine: &'a Engine,
     /// The executable that launchers are started from.
@@ -40,7 +41,6 @@ pub(super) struct ContainerStart<'a> {
     pub(super) dir: &'a Path,
     pub(super) launch: &'a ContainerLaunch,
     pub(super) spec: &'a SandboxSpec,
-    /// The image's reference.
     pub(super) image: &'a str,
     /// The directory with the host's executable.
     pub(super) programs: &'a Path,
@@ -95,7 +95,7 @@ fn prepare(dir: &Path, launch: &ContainerLaunch, spec: &SandboxSpec) -> io::Resu
     fs::write(dir.join(SPEC_FILE), serde_json::to_vec(spec)?)
 }
 
-/// The seccomp profile as the engine takes it: Docker takes the text, Podman a file.
+/// The seccomp profile in the form that the engine accepts: text for Docker, a file for Podman.
 fn seccomp(kind: EngineKind, dir: &Path) -> io::Result<String> {
     let text = serde_json::to_string(&denied::oci().map_err(io::Error::other)?)?;
     match kind {
@@ -108,10 +108,10 @@ fn seccomp(kind: EngineKind, dir: &Path) -> io::Result<String> {
     }
 }
 
-/// A running launcher.
+/// The launcher process of a container.
 struct ContainerLauncher<'a> {
     child: Child,
-    /// The launcher gives up when this is closed.
+    /// The launcher exits when this is closed.
     _stdin: Option<ChildStdin>,
     dir: &'a Path,
 }

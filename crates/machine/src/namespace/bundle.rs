@@ -33,7 +33,7 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// The group that owns terminals.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TerminalGroup {
-    /// The group `tty`.
+    /// The group `tty` of the sandbox.
     Tty,
     /// The only group of an unprivileged sandbox.
     Own,

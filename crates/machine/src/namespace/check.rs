@@ -1,4 +1,4 @@
-//! Checks whether this machine can run sandboxes, and says what is missing.
+//! Checks whether this machine can run sandboxes, and reports missing requirements.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use base::durable::replace_volatile;
 use model::{Instance, InstanceId, LeaseId, Timestamp};
 use provider::{Intent, Provider};
 
-/// The finding of a trial without network.
+/// The name of the finding about network egress.
 const EGRESS: &str = "egress";
 
 /// Precedes the reason in the note of a trial without network.
@@ -30,7 +30,7 @@ const NO_EGRESS: &str = " without egress: ";
 pub struct Finding {
     pub what: String,
     pub verdict: Verdict,
-    /// What was found, or what to do.
+    /// The result, or advice if the requirement is not met.
     pub detail: String,
 }
 
@@ -39,9 +39,9 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Yes,
-    /// It is not met, and sandboxes run without it.
+    /// The requirement is not met, but sandboxes run without it.
     Without,
-    /// It is not met, and sandboxes cannot run.
+    /// The requirement is not met, and sandboxes cannot run.
     No,
 }
 
@@ -230,14 +230,14 @@ impl Check {
         self.findings.iter().all(|finding| finding.verdict != Verdict::No)
     }
 
-    /// Why sandboxes cannot run, in words.
+    /// Returns why sandboxes cannot run, as text.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let lacking = self.findings.iter().filter(|finding| finding.verdict == Verdict::No);
         lacking.map(|finding| format!("{}: {}", finding.what, finding.detail)).collect()
     }
 
-    /// Checks the means that keep sandboxes from slowing each other.
+    /// Checks the mechanisms that keep sandboxes from slowing each other down.
     fn check_sharing(&mut self, options: &NamespaceOptions) {
         let cgroups = Cgroups::new(CGROUP);
         let has = |what: fn(&Cgroups) -> bool| cgroups.as_ref().is_ok_and(what);
@@ -250,7 +250,7 @@ impl Check {
             }
             count => (
                 Verdict::Yes,
-                format!("{count} of {cpus} kept free of sandboxes that are busy for long"),
+                format!("{count} of {cpus} reserved: CPU-heavy sandboxes do not use them"),
             ),
         };
         self.add("CPUs", verdict, &detail);

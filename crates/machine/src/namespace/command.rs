@@ -1,4 +1,4 @@
-//! `stead sandbox …`: what the provider starts of itself, each a process of one thread.
+//! `stead sandbox …`: subcommands that the provider runs as single-threaded processes.
 
 use std::ffi::OsString;
 use std::io;

@@ -25,8 +25,8 @@ use crate::spec::EgressPolicy;
 use crate::sys::{self, MountAccess};
 use crate::untrusted_tree::UntrustedTree;
 
-/// What the kernel also counts for the user who created a user namespace: a sandbox gets a share, so that
-/// the user's other programs keep the rest.
+/// Resources that the kernel also charges to the creator of a user namespace. A sandbox gets a share, so
+/// that the user's other programs keep the rest.
 const USER_LIMITS: [(&str, &str); 2] =
     [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")];
 
@@ -70,9 +70,9 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     })
     .map_err(io::Error::other)?;
     sys::enter_own_user_namespace()
-        .map_err(cannot("create a user namespace; this machine may not allow users to"))?;
+        .map_err(cannot("create a user namespace; this machine may not allow that to users"))?;
     for (name, max) in USER_LIMITS {
-        // May fail where `/proc/sys` is read-only. A host works without inotify, too.
+        // May fail where `/proc/sys` is read-only. A host also works without inotify.
         let _ = fs::write(Path::new("/proc/sys/user").join(name), max);
     }
     sys::unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
@@ -106,10 +106,10 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
         sys::move_mount(tree.as_fd(), at.as_fd()).map_err(cannot("mount into the sandbox"))?;
     }
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;
-    // Counted per user namespace, so this limits the sandbox alone.
+    // Counted per user namespace, so this limits only the sandbox.
     rlimit::lower(Resource::Nproc, launch.spec.processes)?;
     let mut handed = vec![socket, terminals, filters()?];
-    // Open in process 1 alone, so that it ends with it.
+    // Only process 1 has it open, so that the network ends with it.
     handed.extend(lifetime);
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     runtime::run(&bundle, None, &handed)

@@ -1,5 +1,5 @@
 //! The provider `namespace` on a server that is not root: the same root file system, runtime and system call
-//! filter, in a user namespace with one user. Limits and images, which need root, are missing.
+//! filter, in a user namespace with one user. Limits and images, which need root, are not supported.
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/    as for root
@@ -37,7 +37,7 @@ use provider::{
     TerminalMounts,
 };
 
-/// Settings that only a server that is root supports.
+/// Settings that need a server that runs as root.
 const ROOT_SETTINGS: [&str; 6] = ["memory", "cpus", "disk", "image", "snapshot", "volumes"];
 
 /// Sandboxes of an unprivileged user.
@@ -48,12 +48,12 @@ pub struct Confined {
     programs: Programs,
     /// The instances that are being created, each by one task at a time.
     creating: KeyedLock,
-    /// Why sandboxes have no network, if they have none.
+    /// Why sandboxes have no network, if so.
     no_egress: Mutex<Option<String>>,
 }
 
 impl Confined {
-    /// The provider. [`Check`](super::Check) says whether this machine allows users to run it.
+    /// Creates the provider. [`Check`](super::Check) tests whether this machine allows users to run it.
     #[must_use]
     pub fn new(options: NamespaceOptions) -> Self {
         let home = &options.home;
@@ -68,7 +68,7 @@ impl Confined {
 
     /// The settings of a lease, completed with the defaults.
     fn settings(&self, spec: &Value) -> Result<SandboxSpec, ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         let fields = spec.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
         if let Some(field) = fields.into_iter().find(|field| ROOT_SETTINGS.contains(field)) {
             return Err(refused(format!("{field}: needs a server that runs as root")));
@@ -104,7 +104,7 @@ impl Confined {
             return Ok(created);
         }
         let spec = self.settings(&intent.spec)?;
-        // What an earlier attempt left is in the way.
+        // Removes the leftovers of an earlier attempt.
         self.end(&intent.instance_id).await?;
         let dir = self.hosts.prepare(intent).map_err(failed)?;
         make_dir(&dir.join(TERMINALS)).map_err(failed)?;
@@ -152,9 +152,9 @@ impl Confined {
         id: &InstanceId,
         wanted: &TerminalMounts,
     ) -> Result<MountedPaths, ProviderError> {
-        let gone = || ProviderError::Gone { instance: id.clone() };
+        let not_running = || ProviderError::Gone { instance: id.clone() };
         let failed = |source| ProviderError::failed("mount a directory in a sandbox", source);
-        let pid = self.hosts.pid(id).await?.ok_or_else(gone)?;
+        let pid = self.hosts.pid(id).await?.ok_or_else(not_running)?;
         let area = self.hosts.dir(id).join(TERMINALS);
         let dir = layout::terminal_inside(&wanted.terminal);
         let wanted = wanted.clone();
@@ -193,7 +193,7 @@ fn make_files(files: &Path) -> io::Result<()> {
     fs::rename(unfinished, files)
 }
 
-/// Removes the files of a sandbox, whatever their modes.
+/// Removes the files of a sandbox regardless of their modes.
 fn remove_files(files: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     if remove_all(files).is_ok() {
@@ -227,9 +227,9 @@ impl Provider for Confined {
                 "namespaces: user, mount, process, network, ipc, uts, cgroup",
                 "no capabilities, no new privileges",
                 "system call filter",
-                "limit of processes",
+                "process limit",
                 &network,
-                "no limits of memory, processor and disk: the server is not root",
+                "no limits for memory, CPU and disk: the server is not root",
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -293,7 +293,7 @@ impl Provider for Confined {
     }
 }
 
-/// The files of a lease are a directory: they are kept, but cannot be copied while they change, nor limited.
+/// The files of a lease are a directory: they are kept, but can neither be limited nor copied while in use.
 impl Disks for Confined {
     fn kept(&self) -> Reply<'_, Vec<LeaseId>> {
         let dir = self.options.home.join("disks");

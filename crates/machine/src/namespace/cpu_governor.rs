@@ -1,9 +1,11 @@
-//! The CPU governor: keeps busy sandboxes off the CPUs on which others answer key strokes.
+//! The CPU governor: reserves CPUs for interactive sandboxes.
 //!
-//! The kernel lets a running process finish its time slice: beside a sandbox that starts processes without
-//! end, a key stroke in another sandbox waits for milliseconds, whatever their weights. So a sandbox that is
-//! busy for long is kept off the first CPUs of the machine, and gets a small share of the others, until it
-//! is calm for a while. The server, the hosts and all calm sandboxes may use every CPU.
+//! The kernel lets a running process finish its time slice: while one sandbox starts processes without end,
+//! a key stroke in another sandbox waits for milliseconds, regardless of their weights. So a sandbox that
+//! is
+//! busy for several checks is kept off the first CPUs of the machine, and gets a small share of the others,
+//! until it is calm for [`CALM_CHECKS`] checks. The server, the hosts and all calm sandboxes may use every
+//! CPU.
 //!
 //! ```text
 //!            busy for BUSY_CHECKS               calm for CALM_CHECKS
@@ -100,7 +102,7 @@ enum CpuState {
 }
 
 impl CpuState {
-    /// The state after a check that saw this use.
+    /// Returns the state after a check with this CPU usage.
     fn after(self, percent: u64) -> Self {
         match self {
             Self::Free(checks) if percent >= BUSY && checks + 1 >= BUSY_CHECKS => {
@@ -184,7 +186,7 @@ impl GovernedSandbox {
             (true, true) | (false, false) => Ok(()),
         };
         if let Err(error) = changed {
-            // It has probably ended, which the next scan sees.
+            // It has probably ended, which the next scan handles.
             tracing::debug!(%error, "cannot change the CPUs of a sandbox");
         }
         (self.last, self.state) = (now, next);
@@ -196,7 +198,7 @@ impl GovernedSandbox {
 mod tests {
     use super::*;
 
-    /// The state after checks that saw these uses.
+    /// Returns the state after checks with these CPU usages.
     fn after(state: CpuState, uses: impl IntoIterator<Item = u64>) -> CpuState {
         uses.into_iter().fold(state, CpuState::after)
     }
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restricted_sandbox_with_short_rests_stays_restricted() {
+    fn a_restricted_sandbox_with_short_pauses_stays_restricted() {
         let rests = (0..1000).map(|check| if check % CALM_CHECKS == 0 { BUSY } else { 0 });
         assert!(after(CpuState::Restricted(0), rests).is_restricted());
         // Between the thresholds, the state does not change.
@@ -232,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn use_is_a_part_of_one_cpu_or_of_the_limit() {
+    fn usage_is_relative_to_one_cpu_or_to_the_limit() {
         let at = Instant::now();
         let earlier = CpuReading { at, used_us: 1000 };
         let later = CpuReading { at: at + Duration::from_millis(100), used_us: 51_000 };
         for (milli_cpus, percent) in [(1000, 50), (1500, 50), (500, 100), (0, 50_000)] {
             assert_eq!(later.percent_since(earlier, milli_cpus), percent, "{milli_cpus}");
         }
-        // Neither no elapsed time nor a counter that was reset is a panic.
+        // Neither zero elapsed time nor a counter reset panics.
         assert_eq!(CpuReading { at, used_us: 0 }.percent_since(earlier, 1000), 0);
     }
 }

@@ -31,10 +31,10 @@ pub(super) fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<
     Ok(())
 }
 
-/// Ends a sandbox. The directory is removed last, so an interrupted end is finished by the next.
+/// Ends a sandbox. The directory is removed last, so that the next call completes an interrupted one.
 pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
     let cgroups = Cgroups::new(&format!("{CGROUP}/{name}"))?;
-    // The disk is unmounted with the last process, and unwritten data is written then, at full speed.
+    // The disk is unmounted with the last process, and dirty pages are then written at full speed.
     let lift_io_limit = || IoLimit::read(dir).map_or(Ok(()), |limit| limit.end(&cgroups));
     lift_io_limit()?;
     // Before the lock: a launcher that became the runtime waits for its child.
@@ -46,7 +46,7 @@ pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
         lift_io_limit()?;
         cgroups.kill(SANDBOX_TIMEOUT)?;
         connect::disconnect(dir)?;
-        slot::give_back(dir)?;
+        slot::release(dir)?;
         terminal_dir::move_all_out(&dir.join(TERMINALS), terminals)?;
         remove_all(dir)?;
         drop(launcher);

@@ -39,7 +39,7 @@ pub struct NamespaceKind {
 }
 
 impl Hosted<NamespaceKind> {
-    /// The provider. [`Check`](super::Check) says whether this machine can run it.
+    /// Creates the provider. [`Check`](super::Check) tests whether this machine can run it.
     #[must_use]
     pub fn new(options: NamespaceOptions) -> Self {
         let names =
@@ -57,7 +57,7 @@ impl Hosted<NamespaceKind> {
     /// at a start, before any sandbox is created.
     ///
     /// # Errors
-    /// If something cannot be ended.
+    /// If a sandbox cannot be ended.
     pub async fn sweep(&self) -> Result<(), ProviderError> {
         let instances = self.kind().instances();
         let (home, disks) = (instances.home.clone(), instances.disks.clone());
@@ -70,8 +70,8 @@ impl Hosted<NamespaceKind> {
         .await
     }
 
-    /// Checks once which sandboxes are busy, and moves them off or back to the reserved CPUs. To be called
-    /// every [`GOVERNOR_INTERVAL`](super::GOVERNOR_INTERVAL).
+    /// Checks once which sandboxes are busy, and moves them off or back to the reserved CPUs. Call it every
+    /// [`GOVERNOR_INTERVAL`](super::GOVERNOR_INTERVAL).
     pub async fn govern_cpus(&self) {
         let kind = self.kind();
         let reserved = kind.options.reserve_cpus;
@@ -105,7 +105,7 @@ impl NamespaceKind {
         let root = self.options.home.join("images").join(name).join("rootfs");
         if !root.is_dir() {
             let advice = "import it with `stead image import`";
-            return Err(refused(format!("image: there is no image {name}; {advice}")));
+            return Err(refused(format!("image: {name} does not exist; {advice}")));
         }
         Ok(root)
     }
@@ -143,7 +143,7 @@ impl SandboxKind for NamespaceKind {
             "namespaces: user, mount, process, network, ipc, uts, cgroup",
             "no capabilities, no new privileges",
             "system call filter",
-            "limits of memory, processor, processes and disk",
+            "limits for memory, CPU, processes and disk",
             if no_egress { "no network" } else { "network egress rules" },
         ]
         .map(str::to_owned)
@@ -159,7 +159,7 @@ impl SandboxKind for NamespaceKind {
         spec: &Value,
         lease: Option<&LeaseId>,
     ) -> Result<SandboxSpec, ProviderError> {
-        let refused = |reason| ProviderError::Refused { doing: "take the settings", reason };
+        let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         let defaults = self.options.defaults.clone();
         let mut settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
         if self.no_egress.load(Ordering::Relaxed) && settings.egress != EgressPolicy::None {

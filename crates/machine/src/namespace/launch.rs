@@ -1,9 +1,10 @@
-//! The launcher: a process of one thread that creates a sandbox's namespaces and mounts, and then is, or
-//! becomes, the OCI runtime.
+//! The launcher: a single-threaded process that creates a sandbox's namespaces and mounts, and then acts as
+//! the OCI runtime or executes an external one.
 //!
-//! Everything it creates belongs to namespaces that only it and the sandbox are in: when both have ended,
-//! the kernel has removed every mount, loop device and network interface. So a server that is killed at any
-//! moment leaves only a directory, a disk and a cgroup, and those have names.
+//! Everything it creates belongs to namespaces that only the launcher and the sandbox are in: when both
+//! have
+//! ended, the kernel has removed every mount, loop device and network interface. So a server that is killed
+//! at any moment leaves only a directory, a disk and a cgroup, which can be found by name.
 
 use std::fs;
 use std::io;
@@ -62,9 +63,9 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
 /// Duplicates a descriptor so that it stays open across `exec`, with a number above those that are handed
 /// over.
 fn keep_open(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let kept = rustix::io::fcntl_dupfd_cloexec(fd, runtime::FREE_FDS)?;
-    sys::keep_on_exec(&kept)?;
-    Ok(kept)
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(fd, runtime::FREE_FDS)?;
+    sys::keep_on_exec(&duplicate)?;
+    Ok(duplicate)
 }
 
 struct Prepared {
@@ -77,9 +78,9 @@ struct Prepared {
 fn prepare(dir: &Path) -> io::Result<Prepared> {
     let launch = SandboxLaunch::read(dir)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // A session of its own: signals to the server's process group do not reach it.
+    // Its own session: signals to the server's process group do not reach it.
     let _ = rustix::process::setsid();
-    // Locked until this process ends, whatever program it becomes.
+    // Locked until this process exits, even after `exec`.
     std::mem::forget(keep_open(lock(&dir.join(LOCK))?.as_fd())?);
 
     let (slot, slot_lock) = slot::take(dir, &launch.name).map_err(cannot("take a slot"))?;
@@ -103,7 +104,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     let disk =
         sys::loop_device(&launch.disk).map_err(cannot("attach the disk to a loop device"))?;
     let io_limit = IoLimit::new(&disk.0, launch.disk_rate, &launch.name)?;
-    // The runtime that this process becomes opens it by its path.
+    // An external runtime opens it by its path.
     let users = keep_open(users.as_fd())?;
     let root = stage.join(ROOT);
     let cgroup = format!("{CGROUP}/{}", launch.name);
@@ -119,7 +120,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         io_limit: Some(&io_limit),
     })
     .map_err(io::Error::other)?;
-    // In parallel, as it takes as long as the disk and the runtime. The server waits for both.
+    // In parallel, because it takes as long as the disk and the runtime. The server waits for both.
     sys::fork(|| {
         connect::connect_and_report(dir, &launch.spec.egress, &resolved, slot, machine.as_fd())
     })?;

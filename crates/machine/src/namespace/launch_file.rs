@@ -1,4 +1,4 @@
-//! The file that tells a launcher what to do.
+//! The file with the input of a launcher.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::spec::SandboxSpec;
 use base::durable::replace_volatile;
 
-/// Everything that a launcher needs to know about a sandbox.
+/// The input of the launcher of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SandboxLaunch {
     /// The name of its cgroup, and the id for the runtime.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/
-//!     label         what it was created for
+//!     label         its lease and instance
 //!     launch.json   the input of the launcher
 //!     launch.err    errors of the launcher, the runtime and the host
 //!     host.sock     the host's; no program inside can see it

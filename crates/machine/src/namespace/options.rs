@@ -16,13 +16,13 @@ pub struct NamespaceOptions {
     pub runtime: PathBuf,
     /// The executable that hosts and launchers are started from.
     pub executable: PathBuf,
-    /// Directories of this machine that are mounted read-only, beside `/usr`.
+    /// Directories of this machine that are mounted read-only, besides `/usr`.
     pub shown: Vec<PathBuf>,
-    /// The settings of leases that name none.
+    /// The default settings of leases.
     pub defaults: SandboxSpec,
     /// The number of warm sandboxes of each kind.
     pub warm: usize,
-    /// CPUs that are kept free of sandboxes that are busy for long.
+    /// CPUs that CPU-heavy sandboxes may not use.
     pub reserve_cpus: usize,
     /// Bytes per second that a sandbox may write to its disk; 0 means unlimited.
     pub disk_rate: u64,

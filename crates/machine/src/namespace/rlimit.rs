@@ -1,4 +1,4 @@
-//! Limits of single processes, which everything in a sandbox inherits from its launcher.
+//! Per-process limits, which all processes in a sandbox inherit from its launcher.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(super) fn limit(disk: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Lowers one limit, unless it is lower already.
+/// Lowers one limit, unless it is already lower.
 pub(super) fn lower(resource: Resource, max: u64) -> io::Result<()> {
     let max = getrlimit(resource).maximum.map_or(max, |own| own.min(max));
     Ok(setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?)

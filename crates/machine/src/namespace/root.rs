@@ -1,4 +1,4 @@
-//! The root file system of a sandbox, put together by its launcher.
+//! The root file system of a sandbox, which its launcher assembles.
 
 use std::fs::{self, File};
 use std::io;

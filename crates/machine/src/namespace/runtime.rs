@@ -1,9 +1,10 @@
 //! The built-in OCI runtime: the part of `runc` that the bundles of [`bundle`](super::bundle) need, in the
 //! launcher itself.
 //!
-//! `runc` starts itself twice before it does anything, which takes as long as everything else that a
-//! sandbox needs. This one is a function: the launcher has set up the root, the network and the users, and
-//! is in the cgroups. It leaves the other namespaces of the machine, and a child becomes process 1.
+//! `runc` executes itself twice before it starts a program, which takes as long as the rest of a sandbox's
+//! setup. This runtime is a function: the launcher has set up the root, the network and the users, and is
+//! in
+//! the cgroups. It leaves the other namespaces of the machine, and a child becomes process 1.
 //!
 //! The content of the root is not trusted: an earlier instance of the lease may have written it. No link is
 //! followed, and none of its programs run before all capabilities are dropped.
@@ -84,7 +85,7 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
     let root = spec.root().as_ref().ok_or_else(|| missing("root"))?.path();
     let process = spec.process().as_ref().ok_or_else(|| missing("process"))?;
     let linux = spec.linux().as_ref().ok_or_else(|| missing("linux"))?;
-    // A session of its own, which no process outside is in.
+    // Its own session, without any process outside.
     let _ = rustix::process::setsid();
     if let Some(name) = spec.hostname() {
         rustix::system::sethostname(name.as_bytes())?;
@@ -93,8 +94,7 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
     rustix::mount::mount_bind_recursive(root, root)?;
     let inside = open_dir(root)?;
     for mount in spec.mounts().iter().flatten() {
-        add(UntrustedTree(inside.as_fd()), mount)
-            .map_err(cannot("mount a file system of its own"))?;
+        add(UntrustedTree(inside.as_fd()), mount).map_err(cannot("mount its own file systems"))?;
     }
     devices(UntrustedTree(inside.as_fd())).map_err(cannot("mount its devices"))?;
     change_root(inside.as_fd()).map_err(cannot("change its root"))?;
@@ -108,7 +108,7 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
     for path in linux.masked_paths().iter().flatten() {
         mask(path).map_err(cannot("mask a path"))?;
     }
-    sys::join_own_keyring().map_err(cannot("join a keyring of its own"))?;
+    sys::join_own_keyring().map_err(cannot("join its own keyring"))?;
     sys::drop_capabilities().map_err(cannot("drop its capabilities"))?;
 
     let args = process.args().as_deref().unwrap_or_default();

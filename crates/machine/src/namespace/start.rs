@@ -28,7 +28,7 @@ pub(super) async fn launch(executable: &Path, dir: &Path) -> io::Result<()> {
         match connect::result(dir) {
             Some(connected) => return connected.map_err(io::Error::other),
             None if Instant::now() > deadline => {
-                return Err(failure("the network does not come up"));
+                return Err(failure("the network was not connected in time"));
             }
             None => sleep(POLL_INTERVAL).await,
         }
@@ -53,7 +53,7 @@ pub(super) async fn run_launcher(executable: &Path, verb: &str, dir: &Path) -> i
         Ok(status) => status?,
         Err(_) => {
             let _ = child.start_kill();
-            return Err(io::Error::other("the launcher did not end in time"));
+            return Err(io::Error::other("the launcher did not exit in time"));
         }
     };
     if status.success() {

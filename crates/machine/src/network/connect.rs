@@ -1,4 +1,4 @@
-//! Connects a sandbox's network to the machine's, and undoes that.
+//! Connects a sandbox's network to the machine's, and disconnects it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ const VETH_TIMEOUT: Duration = Duration::from_secs(2);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Addresses of one name that are allowed at most.
+/// Further addresses of a name are not allowed.
 const MAX_ADDRESSES_PER_NAME: usize = 16;
 
 /// An egress policy with its names resolved.
@@ -158,7 +158,7 @@ pub(crate) fn load_rules(
     run("nft", &["-f", "-"], &resolved.rules(egress, machine))
 }
 
-/// Changes the egress of the sandbox of a process, by a launcher of our own. A sandbox that was started
+/// Changes the egress of the sandbox of a process, in a launcher process. A sandbox that was started
 /// without a network cannot get one.
 pub(crate) async fn set_egress(
     provider: &str,
@@ -236,7 +236,7 @@ fn load_machine_rules(uplink: &Uplink) -> io::Result<()> {
 }
 
 /// Adds rules to Docker's chain, if Docker runs: its iptables rules drop forwarded packets that no rule
-/// there accepts, whatever our table says. Our table has checked these packets before.
+/// there accepts, even if our table does. Our table has checked these packets before.
 fn add_docker_rules() -> io::Result<()> {
     let nftables =
         || Netlink::rules().and_then(|kernel| kernel.has_table(TableFamily::V4, "filter"));
@@ -289,7 +289,7 @@ pub(crate) fn connect_and_report(
     fs::write(dir.join(RESULT_FILE), result)
 }
 
-/// The result of connecting a sandbox; `None` while it is not known.
+/// Returns the result of connecting a sandbox, or `None` while it is unknown.
 pub(crate) fn result(dir: &Path) -> Option<Result<(), String>> {
     match fs::read_to_string(dir.join(RESULT_FILE)).ok()?.as_str() {
         "" => None,
@@ -298,7 +298,7 @@ pub(crate) fn result(dir: &Path) -> Option<Result<(), String>> {
     }
 }
 
-/// Enables IPv4 forwarding on an interface. A setting of the machine's own is noted, to be restored.
+/// Enables IPv4 forwarding on an interface. The machine's original setting is recorded, to be restored.
 fn enable_forwarding(name: &str) -> io::Result<()> {
     let setting = format!("net/ipv4/conf/{name}/forwarding");
     let before = fs::read_to_string(Path::new("/proc/sys").join(&setting))?;
@@ -311,8 +311,8 @@ fn enable_forwarding(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes the changes to this machine's network if no sandbox is connected any more. Waits until the kernel
-/// has removed the veth pair of the sandbox with this directory.
+/// Reverts the changes to this machine's network after the last sandbox was disconnected. Waits until the
+/// kernel has removed the veth pair of the sandbox with this directory.
 pub(crate) fn disconnect(dir: &Path) -> io::Result<()> {
     let Ok(veth) = fs::read_to_string(dir.join(VETH_FILE)) else { return Ok(()) };
     let interfaces = || -> io::Result<Vec<String>> {
@@ -337,7 +337,7 @@ pub(crate) fn disconnect(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How this machine reaches others.
+/// Returns the uplink of this machine.
 pub(crate) fn uplink() -> Uplink {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let mut resolvers = nft::resolvers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The network of sandboxes and containers: what they may reach, and how they are connected.
+//! The network of sandboxes and containers: egress rules and connections.
 
 pub(crate) mod connect;
 pub(crate) mod netlink;

@@ -52,7 +52,7 @@ impl NetlinkMessage {
 /// The address family of an nftables table.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TableFamily {
-    /// IPv4 and IPv6.
+    /// Both IPv4 and IPv6.
     Inet = 1,
     V4 = 2,
 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_acknowledgement_is_found_behind_other_messages() {
+    fn the_acknowledgement_is_found_after_other_messages() {
         let message = |kind: u16, body: &[u32]| {
             let length = 16 + body.len() as u32 * 4;
             let head = NetlinkMessage::default().number(length).bytes(&kind.to_ne_bytes());

@@ -6,9 +6,10 @@
 //!   output: the sandbox's rules   table inet stead: rules for all sandboxes
 //! ```
 //! The sandbox's own rules are in its namespace, where no program may change them. They end with it, as
-//! does the veth pair. The machine's table is the same for every sandbox: no sandbox reaches the machine
-//! itself or another sandbox, and nothing connects to a sandbox. The name of a veth decides which of the
-//! machine's rules apply to it.
+//! does
+//! the veth pair. The machine's table is the same for every sandbox: no sandbox can connect to the machine
+//! itself or to another sandbox, and nothing can connect to a sandbox. The name of a veth determines which
+//! of the machine's rules apply to it.
 
 use std::fmt::Write;
 use std::io;
@@ -21,7 +22,7 @@ use crate::slot::SLOTS;
 use crate::spec::EgressPolicy;
 
 /// Addresses that are not on the internet: this machine, private networks, link-local addresses, metadata
-/// services, multicast and reserved ranges. The benchmark range holds the sandboxes.
+/// services, multicast and reserved ranges. Sandboxes use the benchmark range.
 const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 168.63.129.16/32, \
     169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
 
@@ -31,7 +32,7 @@ const RANGE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// The prefix of the names of all veth interfaces; the machine's rules match it.
 pub(super) const PREFIX: &str = "stead";
 
-/// The name of our nftables table, on either side.
+/// The name of our nftables table, in the machine and in sandboxes.
 pub(super) const TABLE: &str = "stead";
 
 /// The chain that Docker keeps for the rules of others.
@@ -43,7 +44,7 @@ pub(super) const DOCKER_RULES: [&[&str]; 2] = [
     &["-o", "stead+", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"],
 ];
 
-/// Deletes our table, on either side, for `nft -f`.
+/// Deletes our table, for `nft -f`.
 pub(super) const DELETE_TABLE: &str = "table inet stead {}\ndelete table inet stead\n";
 
 /// A veth pair between the machine and a sandbox.
@@ -56,7 +57,7 @@ pub(super) struct VethPair {
 }
 
 impl VethPair {
-    /// The veth pair of a slot; `None` if the sandbox may reach nothing.
+    /// Returns the veth pair of a slot, or `None` without egress.
     pub(super) fn new(slot: u32, egress: &EgressPolicy) -> Option<Self> {
         let kind = match egress {
             EgressPolicy::None => return None,
@@ -93,7 +94,7 @@ impl VethPair {
     }
 }
 
-/// How this machine reaches others.
+/// The uplink of this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Uplink {
     /// The interface of the default route; empty if there is none.
@@ -195,7 +196,7 @@ pub(super) fn sandbox_rules(
 /// Connections of one sandbox. All sandboxes share the machine's connection tracking table.
 const MAX_CONNECTIONS: u32 = 4096;
 
-/// Rejects with an answer: a connection is reset, and `connect` fails.
+/// Rejects with a reply: a connection is reset, and `connect` fails.
 const REJECT: &str = "goto refuse";
 
 /// The rules for everything that the base allows.
@@ -233,7 +234,7 @@ pub(super) fn resolvers(resolv_conf: &str) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-/// Addresses of this machine that are used at most.
+/// Further addresses of this machine are ignored.
 const MAX_ADDRESSES: usize = 4096;
 
 /// The local addresses of this machine, from `/proc/net/fib_trie`: each is a line, and the next line has its
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uplink_is_where_the_default_route_goes() {
+    fn the_uplink_is_the_interface_of_the_default_route() {
         let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
             eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n\
             eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\n";
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allow_list_names_each_pair_and_nothing_else() {
+    fn an_allow_list_accepts_exactly_its_pairs() {
         let rules = sandbox_rules(
             &EgressPolicy::Only(vec![]),
             &[Ipv4Addr::new(9, 9, 9, 9)],
@@ -310,7 +311,7 @@ mod tests {
         assert!(!rules.contains("9.9.9.9"));
     }
 
-    /// Allowed destinations come before denied ones, and private addresses stay out of reach.
+    /// Allowed destinations precede denied ones, and private addresses stay unreachable.
     #[test]
     fn rules_for_single_destinations_are_in_order() {
         let rules = EgressRules {
@@ -334,7 +335,7 @@ mod tests {
 
     /// A connection must not outlive the rule that allowed it.
     #[test]
-    fn no_packet_passes_because_its_connection_was_once_allowed() {
+    fn packets_of_established_connections_are_checked_too() {
         for egress in [EgressPolicy::Public, EgressPolicy::All, EgressPolicy::Only(vec![])] {
             let rules = sandbox_rules(&egress, &[], &[], &[]);
             let lines = rules.lines().filter(|line| line.contains("established"));

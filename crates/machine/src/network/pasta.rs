@@ -7,9 +7,10 @@
 //!   output: the sandbox's rules      ▲
 //!                                    └─ supervisor: kills pasta when process 1 of the sandbox has ended
 //! ```
-//! As for root, rules in the sandbox's namespace decide what it reaches, and no program inside may change
-//! them. They are loaded before the sandbox is connected. The machine has no table for it, so the rules
-//! inside also name the machine's addresses.
+//! As for root, rules in the sandbox's namespace restrict its egress, and no program inside may change
+//! them.
+//! They are loaded before the sandbox is connected. The machine has no table for it, so the rules inside
+//! also contain the machine's addresses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -29,7 +30,7 @@ use crate::tools::{PATH, find_program};
 /// The device with which `pasta` creates the sandbox's interface.
 const TUN: &str = "/dev/net/tun";
 
-/// What the supervisor reports when the sandbox is connected.
+/// The report of the supervisor when the sandbox is connected.
 const CONNECTED: &str = "connected";
 
 /// The address of the gateway, which no machine has.
@@ -58,7 +59,7 @@ const ARGUMENTS: [&str; 18] = [
     "none",
 ];
 
-/// Why unprivileged sandboxes have no network on this machine; `None` if they have one.
+/// Returns why unprivileged sandboxes have no network on this machine, or `None` if they have one.
 pub(crate) fn impossible() -> Option<String> {
     for (program, package) in [("pasta", "passt"), ("nft", "nftables")] {
         if find_program(Path::new(program)).is_none() {

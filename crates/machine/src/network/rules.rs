@@ -1,7 +1,7 @@
-//! Egress rules for single destinations, which restrict the egress of a sandbox.
+//! Egress rules for single destinations.
 //!
-//! Pure. Allowed destinations take precedence over denied ones. A rule never opens what the base does not
-//! allow, such as this machine or a private network.
+//! Pure. Allowed destinations take precedence over denied ones. A rule never allows a destination outside
+//! of the base, such as this machine or a private network.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,26 +10,26 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Destinations in one list.
+/// The number of destinations in one list.
 const MAX_DESTINATIONS: usize = 256;
 
-/// Which destinations of the base are reached.
+/// Rules that restrict the destinations of a base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRules {
-    /// What is reached without a rule.
+    /// The destinations that are allowed without a rule.
     pub base: EgressBase,
     /// Takes precedence over `deny`.
     pub allow: Vec<EgressTarget>,
     pub deny: Vec<AddressBlock>,
 }
 
-/// What rules restrict.
+/// The destinations that rules restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EgressBase {
     /// The internet.
     Public,
-    /// Everything that this machine reaches.
+    /// All destinations that this machine can reach.
     All,
 }
 
@@ -77,7 +77,7 @@ impl EgressRules {
         Ok(rules)
     }
 
-    /// The allowed names.
+    /// Returns the allowed names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.allow.iter().filter_map(|target| match target {
             EgressTarget::Name(name) => Some(name.as_str()),
@@ -114,8 +114,8 @@ impl FromStr for AddressBlock {
         };
         if let Ok(address) = address.parse::<Ipv4Addr>() {
             let bits = bits.unwrap_or(32);
-            let kept = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
-            let first = Ipv4Addr::from(u32::from(address) & kept);
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
+            let first = Ipv4Addr::from(u32::from(address) & mask);
             return if bits <= 32 { Ok(AddressBlock::V4(first, bits)) } else { Err(wrong()) };
         }
         let address: Ipv6Addr = address.parse().map_err(|_| wrong())?;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_as_they_are_written() {
+    fn rules_survive_formatting_and_parsing() {
         let written = json!({"allow": ["1.1.1.1", "example.com"], "deny": ["0.0.0.0/0", "::/0"]});
         let rules = EgressRules::parse(EgressBase::Public, &written).unwrap();
         assert_eq!(rules.to_string(), "public -0.0.0.0/0 -::/0 +1.1.1.1/32 +example.com");

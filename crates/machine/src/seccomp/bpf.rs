@@ -1,11 +1,11 @@
 //! The list of denied system calls as BPF programs.
 //!
-//! They are compiled here, by number, and not by the runtime, by name: a runtime leaves out calls that its
-//! library does not know yet. The host reads and installs them before it does anything else, so every
-//! process in the sandbox inherits them.
+//! They are compiled here by number, and not by the runtime by name: a runtime ignores calls that its
+//! library does not know. The host installs them before it does anything else, so every process in the
+//! sandbox inherits them.
 //!
-//! There is one program for each error number, and one before all: a call of another word size kills the
-//! process, and a call that is newer than this list returns `ENOSYS`.
+//! There is one program for each error number, preceded by one that kills the process on a call of another
+//! word size and returns `ENOSYS` for calls that are newer than this list.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) fn programs() -> io::Result<Vec<u8>> {
             rules.extend(rule(denied)?);
         }
     }
-    // A call without conditions is denied whatever its arguments.
+    // A call without conditions is denied for all arguments.
     for denied in list.iter().filter(|denied| denied.when.is_empty()) {
         for number in denied.names.iter().filter_map(|name| number(name)) {
             by_errno.entry(denied.errno).or_default().insert(number, vec![]);
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_of_the_list_has_a_number_unless_this_kind_of_machine_lacks_it() {
+    fn every_call_of_the_list_has_a_number_unless_this_architecture_lacks_it() {
         let mut without: Vec<&str> = denied()
             .iter()
             .flat_map(|denied| denied.names)

@@ -1,8 +1,9 @@
 //! The list of denied system calls.
 //!
-//! A deny-list, because everything that an agent may run has to work. A call that is not in it needs a
-//! capability that no program inside has, or is bounded by a namespace or a cgroup. Only the machine's own
-//! word size is allowed: the 32-bit entry has a `socketcall` whose arguments a filter cannot see.
+//! A deny-list, because all programs of an agent have to work. A call that is not in it needs a capability
+//! that no program inside has, or is limited by a namespace or a cgroup. Only the machine's own word size
+//! is
+//! allowed: the 32-bit entry has a `socketcall` whose arguments a filter cannot see.
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -10,7 +11,7 @@ use oci_spec::runtime::{
     LinuxSeccompBuilder, LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 
-/// DeniedCalls calls: their names, the conditions that all have to hold, and the error they return.
+/// Denied calls: their names, the conditions that all have to hold, and the error they return.
 #[derive(Debug, Clone)]
 pub(super) struct DeniedCalls {
     pub(super) names: &'static [&'static str],
@@ -31,7 +32,7 @@ pub(super) enum ArgCondition {
     Above(usize, u64),
 }
 
-/// Calls that are denied whatever their arguments.
+/// Calls that are denied for all arguments.
 const NEVER: &[&str] = &[
     "acct",
     "add_key",
@@ -116,10 +117,10 @@ const UNKNOWN: &[&str] =
 /// The allowed socket families: unix, inet, inet6, netlink.
 const FAMILIES: [u64; 4] = [1, 2, 10, 16];
 
-/// DeniedCalls types of internet sockets: rdm, seqpacket, dccp, packet.
+/// Denied types of internet sockets: rdm, seqpacket, dccp, packet.
 const RARE_KINDS: [u64; 4] = [4, 5, 6, 10];
 
-/// DeniedCalls internet protocols, which few programs use: dccp, l2tp, sctp, udplite.
+/// Denied internet protocols, which few programs use: dccp, l2tp, sctp, udplite.
 const RARE_PROTOCOLS: [u32; 4] = [33, 115, 132, 136];
 
 /// The flags of new namespaces, in which a process would have capabilities.
@@ -184,7 +185,7 @@ pub(super) fn denied() -> Vec<DeniedCalls> {
             add(sockets, when, libc::EPROTONOSUPPORT);
         }
     }
-    // A workspace is also a directory of the machine, where a set-id file would work for everybody.
+    // A workspace is also a directory of the machine, where a set-id file would be effective.
     for bits in SET_ID {
         for (names, mode) in
             [(&["chmod", "fchmod", "mknod", "creat"] as &[_], 1), (&["fchmodat", "mknodat"], 2)]
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn tiocsti_is_denied_whatever_the_upper_half_of_the_argument() {
+    fn tiocsti_is_denied_for_any_upper_half_of_the_argument() {
         let json = serde_json::to_value(oci().unwrap()).unwrap();
         let rules = json["syscalls"].as_array().unwrap();
         assert!(rules.iter().any(|rule| rule["names"][0] == "ioctl"

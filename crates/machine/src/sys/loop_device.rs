@@ -16,10 +16,10 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Free devices that are tried before we give up.
+/// The number of free devices to try.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// How long to wait for a disk that the sandbox before still uses; less than the launch timeout.
+/// How long to wait for a disk that the previous sandbox still uses; less than the launch timeout.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kernel's `loop_config`: a descriptor, a block size, `loop_info64`, and reserved bytes.

@@ -1,7 +1,7 @@
-//! The calls that need `unsafe`, and others that only a process of one thread may make.
+//! Calls that need `unsafe` or a single-threaded process.
 //!
-//! Launchers make almost all of them: processes of one thread that become the OCI runtime. The server
-//! itself only takes the file rights of a sandbox for a moment, to write files in it.
+//! Almost all of them are made by launchers, which are single-threaded. The server itself only assumes the
+//! file permissions of a sandbox temporarily, to write files in it.
 
 mod loop_device;
 mod mount;

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 
-/// What may be done on a mount, beyond reading.
+/// The allowed access to a mount, besides reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MountAccess {
     pub(crate) write: bool,

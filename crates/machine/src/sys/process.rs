@@ -1,4 +1,4 @@
-//! Processes of one thread: forking, namespaces, descriptors and `exec`.
+//! Single-threaded processes: forking, namespaces, descriptors and `exec`.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::thread::UnshareFlags;
 #[derive(Debug)]
 pub(crate) struct ForkedTask(rustix::process::Pid);
 
-/// Runs `act` in a forked process, and prints its error to standard error. Needs a process of one thread.
+/// Runs `act` in a forked process, and prints its error to standard error. Needs a single-threaded process.
 pub(crate) fn fork(act: impl FnOnce() -> io::Result<()>) -> io::Result<ForkedTask> {
     fork_without(&[], act)
 }
@@ -69,7 +69,7 @@ pub(crate) fn network_namespace() -> io::Result<OwnedFd> {
     Ok(File::open("/proc/self/ns/net")?.into())
 }
 
-/// Moves this process of one thread into an existing namespace.
+/// Moves this single-threaded process into an existing namespace.
 pub(crate) fn enter(
     namespace: BorrowedFd<'_>,
     kind: rustix::thread::LinkNameSpaceType,

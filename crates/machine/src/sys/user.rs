@@ -18,8 +18,8 @@ pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
         -1 => return Err(io::Error::last_os_error()),
         0 => {
             drop((ready, tell_done));
-            let made = become_user(first).and_then(|()| unshare(UnshareFlags::NEWUSER)).is_ok();
-            let _ = rustix::io::write(&tell_ready, &[u8::from(made)]);
+            let created = become_user(first).and_then(|()| unshare(UnshareFlags::NEWUSER)).is_ok();
+            let _ = rustix::io::write(&tell_ready, &[u8::from(created)]);
             // Returns when the parent closes the pipe or ends.
             let _ = rustix::io::read(&done, &mut [0u8]);
             // SAFETY: ends this process without running anything twice.
@@ -28,11 +28,11 @@ pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
         child => child,
     };
     drop((tell_ready, done));
-    let mut made = [0u8];
-    let received = rustix::io::read(&ready, &mut made);
+    let mut created = [0u8];
+    let received = rustix::io::read(&ready, &mut created);
     let result = match received {
-        Ok(1) if made == [1] => map_users(child, first, count),
-        _ => Err(io::Error::other("cannot make a user namespace")),
+        Ok(1) if created == [1] => map_users(child, first, count),
+        _ => Err(io::Error::other("cannot create a user namespace")),
     };
     drop(tell_done);
     if let Some(pid) = rustix::process::Pid::from_raw(child) {
@@ -128,10 +128,10 @@ pub(crate) fn as_user<T>(user: u32, act: impl FnOnce() -> io::Result<T>) -> io::
     result
 }
 
-/// Runs `act` with the file rights of another user and group, and no more, on this thread alone. A server
-/// that is not root runs it with its own rights.
+/// Runs `act` with only the file permissions of another user and group, on this thread. A server that is
+/// not root runs it with its own permissions.
 pub fn with_rights_of<T>((user, group): (u32, u32), act: impl FnOnce() -> T) -> T {
-    /// Restores the server's rights, also when `act` panics.
+    /// Restores the server's permissions, also if `act` panics.
     struct Restore(u32, u32);
     impl Drop for Restore {
         fn drop(&mut self) {

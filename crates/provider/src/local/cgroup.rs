@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::timing::POLL_INTERVAL;
 
-/// An existing cgroup.
+/// A cgroup that exists.
 #[derive(Debug, Clone)]
 pub(super) struct Cgroup {
     path: PathBuf,

@@ -22,7 +22,7 @@ pub(super) struct HostProcess {
 }
 
 impl HostProcess {
-    /// Connects to the host of this directory; `None` if no host lives there.
+    /// Connects to the host of this directory. Returns `None` if no host runs there.
     pub(super) async fn connect(dir: &Path) -> io::Result<Option<Self>> {
         let Some(socket) = HostSocket::try_connect(dir).await? else { return Ok(None) };
         let Some(pid) = Pid::from_raw(socket.pid) else { return Ok(None) };
@@ -33,7 +33,7 @@ impl HostProcess {
         }
     }
 
-    /// The process id. It is not reused while the host lives.
+    /// Returns the process id, which is not reused while the host runs.
     pub(super) fn pid(&self) -> i32 {
         self.socket.pid
     }
@@ -43,7 +43,8 @@ impl HostProcess {
         self.socket.stream
     }
 
-    /// Asks the host to end everything and itself, and waits for its end. It may end without an answer.
+    /// Asks the host to terminate with all of its processes, and waits for its exit. It may exit without a
+    /// reply.
     pub(super) async fn shut_down(&self) -> io::Result<()> {
         let mut bytes = Vec::new();
         greet(&mut bytes)?;
@@ -61,14 +62,13 @@ impl HostProcess {
         Ok(())
     }
 
-    /// Kills the host.
     pub(super) fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits until the host's process has ended.
+    /// Waits until the host's process has exited.
     pub(super) async fn ended(&self) {
-        // A pidfd is readable once its process has ended.
+        // A pidfd is readable once its process has exited.
         let has_ended = || {
             let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
             poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

@@ -13,7 +13,7 @@ pub(super) fn measure(host: i32, cgroup: Option<&Cgroup>, dirs: Vec<PathBuf>) ->
     let living = family.iter().filter(|stat| stat.state != processes::ProcessState::Zombie);
     let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
-    // The cgroup also counts processes that nobody waited for; the sum also counts the host.
+    // The cgroup also counts processes that were never reaped; the sum also counts the host.
     let by_cgroup = cgroup.and_then(Cgroup::cpu_us).unwrap_or(0);
     Metrics {
         cpu_us: by_process.max(by_cgroup),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! HOME/run/<instance>/
-//!     label       what it was created for (ours, written before the host is started)
+//!     label       lease and instance (ours, written before the host is started)
 //!     paused      the stopped processes, while it is paused and has no cgroup (ours)
 //!     host.sock   the host's
 //! ```
@@ -50,7 +50,7 @@ pub struct Local {
     executable: PathBuf,
 }
 
-/// What an instance was created for, as its directory says.
+/// The lease and instance that a directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct HostLabel {
     lease_id: LeaseId,
@@ -73,20 +73,20 @@ impl HostLabel {
 }
 
 impl Local {
-    /// The provider for a home; hosts are started from our own executable.
+    /// Creates the provider for a home. Hosts are started from our own executable.
     #[must_use]
     pub fn new(home: &Path) -> Self {
         // The link names the running file, even after an upgrade replaced it.
         Self::with_executable(home, Path::new("/proc/self/exe"))
     }
 
-    /// The provider for a home; hosts are started from this executable.
+    /// Creates the provider for a home. Hosts are started from this executable.
     #[must_use]
     pub fn with_executable(home: &Path, executable: &Path) -> Self {
         Self::beneath(home, "run", executable)
     }
 
-    /// The provider for a home whose instances are in the directory `run` of that home.
+    /// Creates the provider for a home whose instances are in the directory `run` of that home.
     #[must_use]
     pub fn beneath(home: &Path, run: &str, executable: &Path) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Local {
         self.run.join(instance.as_str())
     }
 
-    /// The process id of an instance's host, if it lives.
+    /// Returns the process id of an instance's host, if it runs.
     pub async fn pid(&self, id: &InstanceId) -> Result<Option<i32>, ProviderError> {
         let failed = |source| ProviderError::failed("connect to a host", source);
         let host = HostProcess::connect(&self.dir(id)).await.map_err(failed)?;
@@ -147,7 +147,7 @@ impl Local {
                 Some(host) => host,
                 None => return Err(ProviderError::failed("start a host", error)),
             },
-            (None, Ok(())) => return Err(failed(io::Error::other("the host ended at once"))),
+            (None, Ok(())) => return Err(failed(io::Error::other("the host exited immediately"))),
         };
         label.cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
         if label.cgroup.is_some() {
@@ -162,7 +162,7 @@ impl Local {
         match HostProcess::connect(&dir).await {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(Observed::Gone),
-            // A stopped host accepts no connections, so its queue may be full: it lives.
+            // A stopped host accepts no connections, so its queue may be full, but it exists.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(failed(error)),
         }
@@ -211,8 +211,8 @@ impl Local {
             if let Some(cgroup) = &cgroup {
                 let _ = cgroup.thaw(Duration::ZERO).await;
             }
-            let asked = timeout(HOST_TIMEOUT / 2, host.shut_down()).await;
-            if !matches!(asked, Ok(Ok(()))) {
+            let requested = timeout(HOST_TIMEOUT / 2, host.shut_down()).await;
+            if !matches!(requested, Ok(Ok(()))) {
                 host.kill();
             }
             if timeout(HOST_TIMEOUT, host.ended()).await.is_err() {
@@ -241,7 +241,7 @@ impl Local {
             if lease.is_some_and(|lease| *lease != label.lease_id) {
                 continue;
             }
-            // A renamed directory is not the instance that its label names.
+            // A renamed directory does not belong to the instance in its label.
             if entry.file_name() != label.instance_id.as_str() {
                 continue;
             }
@@ -256,7 +256,7 @@ impl Local {
         Ok(found)
     }
 
-    /// The process ids of the hosts of this home.
+    /// Returns the process ids of the running hosts of this home.
     async fn living_hosts(&self) -> Vec<i32> {
         let mut living = Vec::new();
         for entry in fs::read_dir(&self.run).into_iter().flatten().flatten() {
@@ -289,7 +289,7 @@ impl Provider for Local {
     }
 
     fn profile(&self) -> Profile {
-        // The files of an instance are this machine's, so they outlive it.
+        // The files of an instance belong to this machine, so they outlive it.
         Profile { suspend: Fidelity::Filesystem, ..Profile::default() }
     }
 
@@ -362,7 +362,7 @@ impl Ports for Local {
     }
 }
 
-/// Waits for the host that a concurrent call starts in this directory; `None` if it does not come up.
+/// Waits for the host that a concurrent call starts in this directory. Returns `None` if it does not start.
 async fn concurrently_started(dir: &Path) -> io::Result<Option<HostProcess>> {
     let deadline = tokio::time::Instant::now() + CONCURRENT_START_TIMEOUT;
     loop {

@@ -46,8 +46,8 @@ pub(super) enum ProcessState {
 /// Rounds of stopping before a pause fails: a fork bomb would never be stopped.
 const MAX_ROUNDS: u32 = 1000;
 
-/// The processes that a pause stopped, in that order. The record lies in the instance's directory, so a
-/// resume does not continue processes that somebody else stopped.
+/// The processes that a pause stopped, in that order. The record is in the instance's directory, so that a
+/// resume does not continue processes that were stopped for another reason.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct StoppedProcesses {
     #[serde(default)]
@@ -69,8 +69,8 @@ pub(super) async fn stop(host: i32, record: &Path, which: impl Fn(i32) -> bool) 
         if fresh.is_empty() {
             return Ok(());
         }
-        // Recorded first: after a crash in between, continuing a process that was not stopped does no
-        // harm, but a stopped process without a record would never continue.
+        // Recorded first: after a crash in between, continuing a process that was not stopped is
+        // harmless, but a stopped process without a record would never continue.
         stopped.processes.extend(fresh.iter().filter(|process| known.insert(**process)));
         write_record(record, &stopped)?;
         for process in &fresh {

@@ -1,4 +1,4 @@
-//! What callers may rely on of sandboxes.
+//! The contract of sandboxes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -69,47 +69,47 @@ async fn ids(store: &Store, filter: SandboxFilter, order: SandboxOrder) -> Vec<S
 }
 
 #[tokio::test]
-async fn a_sandbox_comes_back_as_it_was_and_goes_with_its_thread() {
+async fn a_sandbox_is_stored_completely_and_deleted_with_its_thread() {
     let (home, store) = open();
-    let mut whole = sandbox("s", 0);
-    whole.name = Some("name".into());
-    whole.build_id = Some("b1".parse().unwrap());
-    whole.delete_after_stop = Some(Duration::from_secs(60));
-    let made = create(&store, whole.clone()).await.unwrap();
-    assert_eq!(made.row, whole);
-    assert_eq!(made.thread.lease_id, made.lease.lease_id);
-    assert_eq!(made.last_active_at, Some(at(0)));
+    let mut full = sandbox("s", 0);
+    full.name = Some("name".into());
+    full.build_id = Some("b1".parse().unwrap());
+    full.delete_after_stop = Some(Duration::from_secs(60));
+    let created = create(&store, full.clone()).await.unwrap();
+    assert_eq!(created.row, full);
+    assert_eq!(created.thread.lease_id, created.lease.lease_id);
+    assert_eq!(created.last_active_at, Some(at(0)));
     drop(store);
     let store = Store::open(home.path()).unwrap();
     let project = ProjectId::default_project();
-    assert_eq!(store.sandbox(&whole.thread_id).await.unwrap(), Some(made.clone()));
-    assert_eq!(store.sandbox_named(&project, "one", "name").await.unwrap(), Some(made));
+    assert_eq!(store.sandbox(&full.thread_id).await.unwrap(), Some(created.clone()));
+    assert_eq!(store.sandbox_named(&project, "one", "name").await.unwrap(), Some(created));
     assert_eq!(store.sandbox_named(&project, "two", "name").await.unwrap(), None);
-    store.delete_thread(&whole.thread_id, at(1)).await.unwrap();
-    assert_eq!(store.sandbox(&whole.thread_id).await.unwrap(), None);
+    store.delete_thread(&full.thread_id, at(1)).await.unwrap();
+    assert_eq!(store.sandbox(&full.thread_id).await.unwrap(), None);
     assert_eq!(store.sandbox_count().await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn a_sandbox_is_saved_by_who_read_its_last_revision() {
+async fn a_sandbox_is_saved_only_at_its_last_revision() {
     let (_home, store) = open();
-    let made = create(&store, sandbox("s", 0)).await.unwrap().row;
-    let next = made.apply(SandboxEvent::Suspended).unwrap();
+    let created = create(&store, sandbox("s", 0)).await.unwrap().row;
+    let next = created.apply(SandboxEvent::Suspended).unwrap();
     let saved = store.save_sandbox(&next).await.unwrap();
     assert_eq!((saved.state, saved.revision), (SandboxState::Suspended, 1));
-    let refused = store.save_sandbox(&made).await;
+    let refused = store.save_sandbox(&created).await;
     assert!(matches!(refused, Err(StoreError::Conflict { expected: 0, found: 1, .. })));
-    store.delete_thread(&made.thread_id, at(1)).await.unwrap();
+    store.delete_thread(&created.thread_id, at(1)).await.unwrap();
     assert!(matches!(store.save_sandbox(&saved).await, Err(StoreError::Missing { .. })));
 }
 
 #[tokio::test]
-async fn a_name_is_one_sandboxs_and_a_refused_one_leaves_no_thread() {
+async fn a_name_is_unique_and_a_refused_sandbox_leaves_no_thread() {
     let (_home, store) = open();
     let named = |id: &str, name: &str| Sandbox { name: Some(name.into()), ..sandbox(id, 0) };
     create(&store, named("a", "x")).await.unwrap();
     let refused = create(&store, named("b", "x")).await.unwrap_err();
-    assert_eq!(refused.to_string(), "a sandbox with the name x exists already");
+    assert_eq!(refused.to_string(), "a sandbox with the name x already exists");
     assert_eq!(store.thread(&"b".parse().unwrap()).await.unwrap(), None);
     create(&store, Sandbox { origin: "two".into(), ..named("c", "x") }).await.unwrap();
     let other = create(&store, named("d", "y")).await.unwrap().row;
@@ -146,7 +146,7 @@ async fn sandboxes_are_listed_by_page_and_filter() {
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let labels = vec![
         vec![pair("even", "true")],
-        vec![pair("who", "nobody"), pair("who", "c"), pair("who", "b")],
+        vec![pair("who", "absent"), pair("who", "c"), pair("who", "b")],
     ];
     assert_eq!(ids(&store, SandboxFilter { labels, ..all() }, newest).await, ["c"]);
 
@@ -165,7 +165,7 @@ async fn sandboxes_are_listed_by_page_and_filter() {
 }
 
 #[tokio::test]
-async fn the_database_and_the_model_agree_on_what_a_sandbox_is_and_what_is_due() {
+async fn sql_and_model_agree_on_the_status_and_expiry_of_sandboxes() {
     let (_home, store) = open();
     let states = [
         SandboxState::Active,
@@ -179,7 +179,7 @@ async fn the_database_and_the_model_agree_on_what_a_sandbox_is_and_what_is_due()
         reference: String::new(),
         started_at: at(0),
     };
-    let (mut count, mut made) = (0, tokio::task::JoinSet::new());
+    let (mut count, mut created) = (0, tokio::task::JoinSet::new());
     for state in states {
         for desired in [Desired::Running, Desired::Paused, Desired::Stopped] {
             for observed in
@@ -195,7 +195,7 @@ async fn the_database_and_the_model_agree_on_what_a_sandbox_is_and_what_is_due()
                         new.expires_at = (choice & 2 == 2).then(|| at(100));
                         new.delete_after_stop = (choice & 4 == 4).then(|| Duration::from_secs(50));
                         let (store, observed) = (store.clone(), observed.clone());
-                        made.spawn(async move {
+                        created.spawn(async move {
                             let mut lease = create(&store, new).await.unwrap().lease;
                             (lease.desired, lease.state) = (desired, observed);
                             store.save_lease(&lease).await.unwrap();
@@ -205,7 +205,7 @@ async fn the_database_and_the_model_agree_on_what_a_sandbox_is_and_what_is_due()
             }
         }
     }
-    made.join_all().await;
+    created.join_all().await;
     let everything = store
         .sandboxes(SandboxFilter::default(), SandboxOrder::OldestFirst, PageRequest::first(1000))
         .await
@@ -241,7 +241,7 @@ async fn the_database_and_the_model_agree_on_what_a_sandbox_is_and_what_is_due()
     }
 }
 
-/// A thread whose labels are those that the version before wrote for a sandbox.
+/// Inserts a thread with the labels that an earlier version wrote for a sandbox.
 fn labelled(home: &TempDir, id: &str, labels: &[(&str, &str)]) {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let db = raw(home);
@@ -348,12 +348,12 @@ fn check_migrated(e2b: &SandboxRecord, daytona: &SandboxRecord) {
 }
 
 #[tokio::test]
-async fn sandboxes_of_the_version_before_become_rows() {
+async fn sandboxes_in_labels_of_an_earlier_version_are_migrated_to_rows() {
     let home = tempfile::tempdir().unwrap();
     schema::migrate_to(&raw(&home), 7).unwrap();
     labelled(&home, "e", E2B);
     labelled(&home, "d", DAYTONA);
-    // The name is taken: a name was checked before it was written, and not with it.
+    // A duplicate name: earlier versions checked a name before writing it, not in the same transaction.
     labelled(&home, "twin", DAYTONA);
     labelled(&home, "build", &[&E2B[..4], &[("sandbox.more.build", "b1")]].concat());
     labelled(&home, "thread", &[("sandbox.api", "e2b"), ("other", "x")]);
@@ -365,11 +365,11 @@ async fn sandboxes_of_the_version_before_become_rows() {
     assert_eq!(get("twin").await.unwrap().row.name, None);
     assert_eq!(get("thread").await, None);
     let thread = store.thread(&"thread".parse().unwrap()).await.unwrap().unwrap();
-    assert_eq!(thread.labels.len(), 2, "labels of a thread that is no sandbox stay");
+    assert_eq!(thread.labels.len(), 2, "labels of a thread without a sandbox stay");
 }
 
 #[tokio::test]
-async fn a_project_deleted_by_the_version_before_comes_back_with_its_sandboxes() {
+async fn a_project_deleted_by_an_earlier_version_is_restored_with_its_sandboxes() {
     let (home, store) = open();
     let project: ProjectId = "default-00000000".parse().unwrap();
     labelled(&home, "e", E2B);

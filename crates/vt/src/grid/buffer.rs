@@ -1,4 +1,4 @@
-//! One of the two buffers: its rows, its cursor, its margins.
+//! The normal or alternate buffer: rows, cursor and margins.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::cell::Cell;
 use super::row::Row;
 use super::scrollback::{Names, Scrollback};
 
-/// The normal or the alternate buffer.
+/// The normal or the alternate screen buffer.
 #[derive(Clone)]
 pub(crate) struct Buffer {
     pub rows: VecDeque<Row>,
@@ -21,7 +21,7 @@ pub(crate) struct Buffer {
     pub height: usize,
 }
 
-/// The scrolling region, all bounds included.
+/// The scrolling region. All bounds are inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Margins {
     pub top: usize,
@@ -30,15 +30,15 @@ pub(crate) struct Margins {
     pub right: usize,
 }
 
-/// What DECSC keeps.
+/// The cursor state that DECSC saves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Saved {
     pub x: usize,
-    /// Counted from the oldest line of the scrollback, as xterm.js does.
+    /// Counted from the oldest scrollback line, as in xterm.js.
     pub y: usize,
     pub fg: u32,
     pub bg: u32,
-    /// The character set in use, by its final byte.
+    /// The final byte of the active character set.
     pub charset: u8,
 }
 
@@ -49,7 +49,7 @@ impl Default for Saved {
 }
 
 impl Buffer {
-    /// A buffer without rows: they come with `fill`.
+    /// Creates a buffer without rows; `fill` adds them.
     pub fn new(cols: usize, height: usize, scrollback: usize) -> Buffer {
         Buffer {
             rows: VecDeque::new(),
@@ -64,14 +64,14 @@ impl Buffer {
         }
     }
 
-    /// Gives a buffer without rows its rows.
+    /// Adds the rows if the buffer has none.
     pub fn fill(&mut self, fill: Cell) {
         if self.rows.is_empty() {
             self.rows = (0..self.height).map(|_| Row::filled(fill, self.cols)).collect();
         }
     }
 
-    /// Back to a buffer without rows; the saved cursor stays.
+    /// Removes all rows and resets the state, except the saved cursor.
     pub fn clear(&mut self) {
         self.rows = VecDeque::new();
         self.scrollback.clear();
@@ -81,7 +81,7 @@ impl Buffer {
         self.tabs = Tabs::default();
     }
 
-    /// Lines above the screen.
+    /// Returns the number of lines above the screen.
     pub fn base(&self) -> usize {
         self.scrollback.len()
     }
@@ -95,7 +95,8 @@ impl Buffer {
         self.margins.left == 0 && self.margins.right + 1 == self.cols
     }
 
-    /// Moves the region up by one line; a line leaving the top of the screen is kept.
+    /// Scrolls the region up by one line. A line that leaves the top of the screen goes to the
+    /// scrollback.
     pub fn scroll(&mut self, fill: Cell, wrapped: bool, names: Names<'_>) {
         let Margins { top, bottom, .. } = self.margins;
         if !self.full_width() {
@@ -118,7 +119,7 @@ impl Buffer {
         }
     }
 
-    /// Removes `n` lines at `top` and adds as many blank ones at the bottom of the region.
+    /// Removes `n` lines at `top` and adds `n` blank lines at the bottom of the region.
     pub fn scroll_up(&mut self, top: usize, n: usize, fill: Cell) {
         let Margins { bottom, left, right, .. } = self.margins;
         let n = n.min(bottom + 1 - top);
@@ -135,7 +136,7 @@ impl Buffer {
         }
     }
 
-    /// Removes `n` lines at the bottom of the region and adds as many blank ones at `top`.
+    /// Removes `n` lines at the bottom of the region and adds `n` blank lines at `top`.
     pub fn scroll_down(&mut self, top: usize, n: usize, fill: Cell) {
         let Margins { bottom, left, right, .. } = self.margins;
         let n = n.min(bottom + 1 - top);
@@ -153,14 +154,14 @@ impl Buffer {
         }
     }
 
-    /// Makes columns `left..=right` of row `to` those of row `from`, or blank.
+    /// Copies columns `left..=right` of row `from` to row `to`, or blanks them.
     fn copy_span(&mut self, to: usize, from: Option<usize>, left: usize, right: usize, fill: Cell) {
         let cells: Vec<Cell> = match from {
             Some(from) => (left..=right).map(|col| self.rows[from].get(col)).collect(),
             None => vec![fill; right + 1 - left],
         };
         let row = &mut self.rows[to];
-        // A wide character cut by a margin loses its other half.
+        // A margin that splits a wide character also blanks its other half.
         if left > 0 && row.width(left - 1) == 2 {
             row.set(left - 1, Cell::NULL);
         }
@@ -191,9 +192,9 @@ impl Margins {
     }
 }
 
-const TAB: usize = 8;
+const TAB_WIDTH: usize = 8;
 
-/// The tab stops: every eighth column until a program says otherwise.
+/// The tab stops: every eighth column until a program changes them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Tabs {
     custom: Option<Vec<bool>>,
@@ -206,7 +207,7 @@ impl Tabs {
 
     pub fn at(&self, col: usize) -> bool {
         match &self.custom {
-            None => col.is_multiple_of(TAB),
+            None => col.is_multiple_of(TAB_WIDTH),
             Some(stops) => stops.get(col).copied().unwrap_or(false),
         }
     }
@@ -222,7 +223,7 @@ impl Tabs {
     fn custom_mut(&mut self, cols: usize) -> &mut Vec<bool> {
         let stops = self
             .custom
-            .get_or_insert_with(|| (0..cols).map(|col| col.is_multiple_of(TAB)).collect());
+            .get_or_insert_with(|| (0..cols).map(|col| col.is_multiple_of(TAB_WIDTH)).collect());
         if stops.len() < cols {
             stops.resize(cols, false);
         }
@@ -232,14 +233,14 @@ impl Tabs {
     pub fn set(&mut self, col: usize, cols: usize) {
         if !self.at(col) && col < cols {
             self.custom_mut(cols)[col] = true;
-            self.settle(cols);
+            self.drop_default(cols);
         }
     }
 
     pub fn unset(&mut self, col: usize, cols: usize) {
         if self.at(col) && col < cols {
             self.custom_mut(cols)[col] = false;
-            self.settle(cols);
+            self.drop_default(cols);
         }
     }
 
@@ -247,9 +248,9 @@ impl Tabs {
         self.custom_mut(cols).fill(false);
     }
 
-    /// Stops that are the usual ones need no list.
-    fn settle(&mut self, cols: usize) {
-        if (0..cols).all(|col| self.at(col) == col.is_multiple_of(TAB)) {
+    /// Drops the list if it equals the default stops.
+    fn drop_default(&mut self, cols: usize) {
+        if (0..cols).all(|col| self.at(col) == col.is_multiple_of(TAB_WIDTH)) {
             self.custom = None;
         }
     }
@@ -276,7 +277,7 @@ impl Tabs {
         x.min(cols - 1)
     }
 
-    /// Wider screens get stops at every eighth column after the last one.
+    /// Adds a stop at every eighth column after the last one if the screen became wider.
     pub fn resize(&mut self, cols: usize) {
         if self.custom.is_none() || self.at(cols) {
             return;
@@ -285,8 +286,8 @@ impl Tabs {
         let stops = self.custom_mut(cols);
         while at < cols {
             stops[at] = true;
-            at += TAB;
+            at += TAB_WIDTH;
         }
-        self.settle(cols);
+        self.drop_default(cols);
     }
 }

@@ -1,4 +1,4 @@
-//! One cell: eight bytes, a character (or a cluster of them) and a style number.
+//! A cell of eight bytes: a character or a grapheme cluster, and a style number.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ const CLUSTER: u32 = 0x20_0000;
 const CONTENT: u32 = CODE | CLUSTER;
 const WIDTH_SHIFT: u32 = 22;
 
-/// A character position of a row.
+/// One column of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cell {
     content: u32,
@@ -45,7 +45,7 @@ impl Cell {
         self.content & CONTENT != 0
     }
 
-    /// The second half of a wide character, or what is left of one.
+    /// Whether this is the second half of a wide character, possibly without its first half.
     pub fn is_spacer(self) -> bool {
         self.content == 0
     }
@@ -70,29 +70,30 @@ impl Cell {
         (SPACE..=TILDE).contains(&self.content).then_some(self.content as u8)
     }
 
-    /// The byte that stands for this cell in a plain line, and the bits that forbid one.
+    /// Returns the byte that encodes this cell in a plain line, and bits that are zero if that is
+    /// possible.
     #[inline]
     pub fn plain(self) -> (u8, u32) {
         (self.content as u8, ((self.content & !0x7f) ^ Cell::NULL.content) | self.style)
     }
 }
 
-/// What a cell holds.
+/// The content of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Glyph {
     None,
     Char(u32),
-    /// A character with its combining marks, by number.
+    /// The number of a character with combining marks.
     Cluster(u32),
 }
 
-/// The most characters one cell holds; further marks are dropped.
-pub(crate) const CLUSTER_CHARS: usize = 32;
-/// The most clusters that can be told apart at one time.
-const CLUSTERS: usize = 1 << 20;
-const SWEEP_FLOOR: usize = 1024;
+/// Further combining marks of a cell are dropped.
+pub(crate) const MAX_CLUSTER_CHARS: usize = 32;
+/// Once this many distinct clusters are in use, further combining marks are dropped.
+const MAX_CLUSTERS: usize = 1 << 20;
+const MIN_SWEEP_COUNT: usize = 1024;
 
-/// Characters with combining marks, by number. Numbers in use never move.
+/// Characters with combining marks. The number of a cluster in use never changes.
 #[derive(Clone, Default)]
 pub(crate) struct Clusters {
     list: Vec<Box<str>>,
@@ -110,7 +111,7 @@ impl Clusters {
         if let Some(&number) = self.numbers.get(text) {
             return Some(number);
         }
-        if self.numbers.len() >= CLUSTERS {
+        if self.numbers.len() >= MAX_CLUSTERS {
             return None;
         }
         let number = match self.free.pop() {
@@ -128,7 +129,7 @@ impl Clusters {
     }
 
     pub fn wants_sweep(&self) -> bool {
-        self.numbers.len() >= self.limit.max(SWEEP_FLOOR)
+        self.numbers.len() >= self.limit.max(MIN_SWEEP_COUNT)
     }
 
     pub fn highest(&self) -> usize {
@@ -141,7 +142,7 @@ impl Clusters {
             + self.numbers.capacity() * 24
     }
 
-    /// Forgets every cluster whose mark is not set.
+    /// Removes every cluster whose mark is not set.
     pub fn sweep(&mut self, marks: &[bool]) {
         let marked = |number: u32| marks.get(number as usize).copied().unwrap_or(false);
         self.numbers.retain(|_, number| marked(*number));

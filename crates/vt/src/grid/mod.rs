@@ -1,4 +1,4 @@
-//! Cells in rows, rows in buffers, and the lines that scrolled away.
+//! Cells, rows, buffers and scrollback.
 
 pub(crate) mod buffer;
 pub(crate) mod cell;

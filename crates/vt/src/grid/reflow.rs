@@ -1,6 +1,5 @@
-//! What a change of size does to a buffer: rows come from and go to the
-//! scrollback, and wrapped lines of the normal buffer are laid out afresh.
-//! The line of the cursor is left alone, as xterm.js does: the program redraws it.
+//! Resizing a buffer: rows move between screen and scrollback, and wrapped lines of the normal
+//! buffer are reflowed. As in xterm.js the cursor's line is not reflowed: the program redraws it.
 
 use super::buffer::{Buffer, Margins};
 use super::cell::{Cell, Clusters};
@@ -8,14 +7,14 @@ use super::row::Row;
 use super::scrollback::Names;
 use crate::style_table::Styles;
 
-/// Whether wrapped lines are laid out afresh.
+/// Whether a resize reflows wrapped lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reflow {
     Yes,
     No,
 }
 
-/// What the numbers in cells stand for, to be looked up and added to.
+/// The tables for style and cluster numbers, with write access.
 pub(crate) struct NamesMut<'a> {
     pub styles: &'a mut Styles,
     pub clusters: &'a mut Clusters,
@@ -28,7 +27,7 @@ impl NamesMut<'_> {
 }
 
 impl Buffer {
-    /// Gives the buffer a new size.
+    /// Resizes the buffer to columns and rows.
     pub fn resize(&mut self, size: (usize, usize), reflow: Reflow, names: &mut NamesMut<'_>) {
         let (cols, height) = size;
         let before = self.cols;
@@ -62,16 +61,16 @@ impl Buffer {
                 self.rows.push_back(Row::default());
             }
         }
-        let (base, mut gone) = (self.base(), 0);
+        let (base, mut pushed) = (self.base(), 0);
         while self.rows.len() > height {
             if self.rows.len() > self.y + 1 {
                 self.rows.pop_back();
             } else if let Some(row) = self.rows.pop_front() {
                 self.scrollback.push(&row, names.view());
-                gone += 1;
+                pushed += 1;
             }
         }
-        let trimmed = base + gone - self.base();
+        let trimmed = base + pushed - self.base();
         self.saved.y = self.saved.y.saturating_sub(trimmed);
         self.y = (self.y.min(height - 1) + added).min(height - 1);
         self.height = height;
@@ -96,9 +95,9 @@ impl Buffer {
         lines.extend(self.rows.drain(..));
         layout.lines = lines;
         if self.cols > before {
-            layout.larger();
+            layout.widen();
         } else {
-            layout.smaller();
+            layout.narrow();
         }
         let Layout { mut lines, mut base, y, saved_y, .. } = layout;
         for row in &mut lines {
@@ -118,7 +117,7 @@ impl Buffer {
     }
 }
 
-/// All lines of a buffer while they are laid out.
+/// All lines of a buffer during a reflow.
 struct Layout {
     lines: Vec<Row>,
     base: usize,
@@ -131,27 +130,27 @@ struct Layout {
 }
 
 impl Layout {
-    fn holds_cursor(&self, first: usize, count: usize) -> bool {
+    fn contains_cursor(&self, first: usize, count: usize) -> bool {
         (first..first + count).contains(&(self.base + self.y))
     }
 
-    fn larger(&mut self) {
+    fn widen(&mut self) {
         let mut removed = vec![false; self.lines.len()];
         let mut first = 0;
         while first + 1 < self.lines.len() {
             let count = 1 + self.lines[first + 1..].iter().take_while(|line| line.wrapped).count();
-            if count > 1 && !self.holds_cursor(first, count) {
+            if count > 1 && !self.contains_cursor(first, count) {
                 let drop = self.join(first, count);
                 removed[first + count - drop..first + count].fill(true);
             }
             first += count;
         }
-        let count = removed.iter().filter(|gone| **gone).count();
+        let count = removed.iter().filter(|dropped| **dropped).count();
         if count == 0 {
             return;
         }
-        let mut gone = removed.into_iter();
-        self.lines.retain(|_| !gone.next().unwrap_or(false));
+        let mut dropped = removed.into_iter();
+        self.lines.retain(|_| !dropped.next().unwrap_or(false));
         for _ in 0..count {
             if self.base == 0 {
                 self.y = self.y.saturating_sub(1);
@@ -165,7 +164,7 @@ impl Layout {
         self.saved_y = self.saved_y.saturating_sub(count);
     }
 
-    /// Pulls the lines of one group together; returns how many at its end are no longer needed.
+    /// Joins the rows of one wrapped line. Returns how many rows at its end became empty.
     fn join(&mut self, first: usize, count: usize) -> usize {
         let cols = self.cols;
         let group = &mut self.lines[first..first + count];
@@ -186,7 +185,7 @@ impl Layout {
                 from += 1;
                 from_col = 0;
             }
-            // A wide character does not fit the last column.
+            // A wide character does not fit into the last column alone.
             if to_col == 0 && to != 0 && to < count && group[to - 1].width(cols - 1) == 2 {
                 let wide = group[to - 1].get(cols - 1);
                 group[to].set(0, wide);
@@ -200,9 +199,9 @@ impl Layout {
         (1..count).rev().take_while(|i| *i > to || group[*i].trimmed_len() == 0).count()
     }
 
-    fn smaller(&mut self) {
-        // Groups are collected from the end, so that the cursor is known when the
-        // lines above it are laid out.
+    fn narrow(&mut self) {
+        // Lines are processed from the end, so that the cursor's row is final before the lines
+        // above it are reflowed.
         let mut pieces: Vec<Vec<Row>> = Vec::new();
         let mut length = self.lines.len();
         let mut inserted = 0;
@@ -215,15 +214,15 @@ impl Layout {
             let count = end - first;
             let alone = count == 1 && !self.lines[first].wrapped;
             let fits = alone && self.lines[first].trimmed_len() <= self.cols;
-            if fits || self.holds_cursor(first, count) {
+            if fits || self.contains_cursor(first, count) {
                 pieces.push(self.lines.drain(first..end).collect());
                 end = first;
                 continue;
             }
             let group: Vec<Row> = self.lines.drain(first..end).collect();
-            let laid = split(group, self.before, self.cols);
-            let added = laid.len() - count;
-            pieces.push(laid);
+            let reflowed = split(group, self.before, self.cols);
+            let added = reflowed.len() - count;
+            pieces.push(reflowed);
             inserted += added;
             let over = if self.base == 0 && self.y + 1 != length {
                 (self.y + added).saturating_sub(self.max)
@@ -235,7 +234,7 @@ impl Layout {
                     if self.y + 1 < self.height {
                         self.y += 1;
                         length -= 1;
-                        // The lowest line makes room: it is the last of the first piece.
+                        // The lowest line, the last of the first piece, is dropped to make room.
                         pop_last(&mut pieces);
                     } else {
                         self.base += 1;
@@ -263,12 +262,12 @@ fn pop_last(pieces: &mut Vec<Vec<Row>>) {
     }
 }
 
-/// Columns of line `i` of a group that belong to the text.
+/// Returns how many columns of row `i` of a wrapped line belong to the text.
 fn used(group: &[Row], i: usize, cols: usize) -> usize {
     if i + 1 == group.len() {
         return group[i].trimmed_len();
     }
-    // A wide character that did not fit left a blank behind.
+    // A wide character that did not fit left the last column blank.
     let last = group[i].get(cols - 1);
     if !last.has_content() && last.width() == 1 && group[i + 1].width(0) == 2 {
         return cols - 1;
@@ -281,7 +280,7 @@ fn split(group: Vec<Row>, before: usize, cols: usize) -> Vec<Row> {
     for i in 0..group.len() {
         cells.extend((0..used(&group, i, before)).map(|col| group[i].get(col)));
     }
-    let mut laid: Vec<Row> = Vec::new();
+    let mut reflowed: Vec<Row> = Vec::new();
     let mut group = group.into_iter();
     let mut at = 0;
     while at < cells.len() || group.len() > 0 {
@@ -291,13 +290,13 @@ fn split(group: Vec<Row>, before: usize, cols: usize) -> Vec<Row> {
             n = cols - 1;
         }
         let mut row = group.next().unwrap_or_default();
-        row.wrapped = if laid.is_empty() { row.wrapped } else { true };
+        row.wrapped = if reflowed.is_empty() { row.wrapped } else { true };
         row.copy_from(&cells, at, 0, n);
         if n < cols {
             row.set(n, Cell::NULL);
         }
-        laid.push(row);
+        reflowed.push(row);
         at += n;
     }
-    laid
+    reflowed
 }

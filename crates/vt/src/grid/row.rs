@@ -1,4 +1,4 @@
-//! A row: cells up to the last one ever touched; what lies beyond is blank.
+//! A row: the cells up to the last one that was written; all cells beyond are blank.
 
 use super::cell::{Cell, Glyph};
 use crate::compact::INTERNED;
@@ -16,7 +16,7 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spare {
     None,
-    /// Those written under DECSCA or SPA stay.
+    /// Cells that DECSCA protects are not erased.
     Protected,
 }
 
@@ -31,7 +31,7 @@ impl Row {
         Row { cells, wrapped }
     }
 
-    /// The cells that were touched; fewer than the columns, as a rule.
+    /// Returns the written cells, usually fewer than the columns.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
@@ -56,7 +56,7 @@ impl Row {
         }
     }
 
-    /// Writes printable ASCII from `col` on.
+    /// Writes printable ASCII starting at `col`.
     #[inline]
     pub fn set_ascii(&mut self, col: usize, text: &[u8], style: u32) {
         if self.cells.len() < col {
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// Makes the whole row `fill`, reusing its memory.
+    /// Fills the whole row, reusing its memory.
     pub fn fill(&mut self, fill: Cell, cols: usize) {
         self.cells.clear();
         if fill != Cell::NULL {
@@ -88,14 +88,14 @@ impl Row {
         self.cells.truncate(cols);
     }
 
-    /// Forgets trailing cells that say nothing.
+    /// Removes trailing cells that are blank.
     pub fn trim(&mut self) {
         while self.cells.last() == Some(&Cell::NULL) {
             self.cells.pop();
         }
     }
 
-    /// Shifts `pos..end` right by `n`, as ICH does, with the care wide characters need.
+    /// Shifts `pos..end` right by `n` (ICH). Blanks wide characters that are split.
     pub fn insert(&mut self, pos: usize, n: usize, end: usize, fill: Cell) {
         self.grow(end);
         if pos > 0 && self.width(pos - 1) == 2 {
@@ -109,7 +109,7 @@ impl Row {
         }
     }
 
-    /// Shifts what follows `pos + n` left, as DCH does.
+    /// Shifts `pos + n..end` left by `n` (DCH). Blanks wide characters that are split.
     pub fn delete(&mut self, pos: usize, n: usize, end: usize, fill: Cell) {
         self.grow(end);
         let n = n.min(end - pos);
@@ -126,7 +126,7 @@ impl Row {
         }
     }
 
-    /// Erases `start..end`, with the care wide characters at the edges need.
+    /// Erases `start..end` and the other halves of wide characters at its edges.
     pub fn erase(&mut self, start: usize, end: usize, cols: usize, fill: Cell) {
         if start > 0 && self.width(start - 1) == 2 {
             self.set(start - 1, Cell::null(fill.style));
@@ -142,7 +142,7 @@ impl Row {
             return;
         }
         if fill == Cell::NULL && end >= self.cells.len().min(cols) {
-            // Cells beyond the columns survive in the alternate screen until it grows again.
+            // The alternate screen keeps cells beyond the last column until it grows again.
             if self.cells.len() <= cols {
                 self.cells.truncate(start);
                 return;
@@ -152,7 +152,7 @@ impl Row {
         self.cells[start..end].fill(fill);
     }
 
-    /// Erases what DECSCA does not protect.
+    /// Erases the cells that DECSCA does not protect.
     pub fn erase_unprotected(
         &mut self,
         start: usize,
@@ -178,7 +178,7 @@ impl Row {
         }
     }
 
-    /// Columns up to the last character.
+    /// Returns the number of columns up to the last character.
     pub fn trimmed_len(&self) -> usize {
         match self.cells.iter().rposition(|cell| cell.has_content()) {
             Some(col) => col + self.cells[col].width() as usize,
@@ -186,7 +186,7 @@ impl Row {
         }
     }
 
-    /// Copies cells between rows, as the reflow does.
+    /// Copies `count` cells to `to_col`; missing cells are blank.
     pub fn copy_from(&mut self, from: &[Cell], from_col: usize, to_col: usize, count: usize) {
         for i in 0..count {
             let cell = from.get(from_col + i).copied().unwrap_or(Cell::NULL);
@@ -194,7 +194,7 @@ impl Row {
         }
     }
 
-    /// Marks the styles of the table and the clusters this row uses.
+    /// Marks the interned styles and the clusters that this row uses.
     pub fn mark(&self, styles: &mut [bool], clusters: &mut [bool]) {
         for cell in &self.cells {
             if let Some(mark) = styles.get_mut((cell.style ^ INTERNED) as usize) {

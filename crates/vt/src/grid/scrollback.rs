@@ -1,24 +1,24 @@
-//! Lines that left the top of the screen, packed into blocks of bytes.
+//! Lines that scrolled off the screen, packed into blocks of bytes.
 //!
 //! ```text
 //! line    = length:u32  flags:u8  body  length:u32        (length of flags and body)
-//! body    = bytes, one for a cell                          plain: ASCII or 0, default style
+//! body    = bytes, one per cell                            plain: ASCII or 0, default style
 //!         | { run }                                        styled
-//! run     = (128 + count):u8 number:u32 cell{count}        a style that is its own number
+//! run     = (128 + count):u8 number:u32 cell{count}        a packed style
 //!         | change count:varint? cell{count}
 //! change  = bits:u8 color? color? attributes:u16? (ext:u32 link:varint)?
 //! color   = 0..15 | 16 default | 17 index:u8 | 18 r g b
 //! cell    = 0 blank | 1 half of a wide character | 2 width length:varint text
-//!         | 3 width char | char                            the table's width, and its other half
+//!         | 3 width char | char                            width of the table, with its spacer
 //! ```
-//! The low bits of a change say which parts of the style differ from the run before,
-//! the high ones count up to 7 cells. Styles of the table are written out, so that
-//! their numbers live only as long as the screen shows them. The length of a line stands at
-//! both ends so that lines can be taken back when the screen grows.
+//! The low bits of a change are set for the parts of the style that differ from the previous
+//! run, the high bits count up to 7 cells. Interned styles are written in full, so that their
+//! numbers are needed only while they are on the screen. The length of a line is at both ends,
+//! so that lines can be removed from the end when the screen grows.
 
 use std::collections::VecDeque;
 
-use super::cell::{CLUSTER_CHARS, Cell, Clusters, Glyph};
+use super::cell::{Cell, Clusters, Glyph, MAX_CLUSTER_CHARS};
 use super::row::Row;
 use crate::ascii::{printable, printable_of_eight};
 use crate::compact::{self, INTERNED};
@@ -26,14 +26,14 @@ use crate::style::{COLOR, MODE, P16, P256, RGB, Style};
 use crate::style_table::Styles;
 use crate::width::width;
 
-const BLOCK: usize = 32 * 1024;
-const FRAME: usize = 9;
-/// The bytes a cell takes when they are many; a block that has to grow costs a copy.
-const CELL_ROOM: usize = 8;
-/// The most bytes a line may take on average, and the least all may take together:
-/// lines of nothing but marks would else be without bound.
-const LINE_ROOM: usize = 4096;
-const LEAST_ROOM: usize = 1 << 20;
+const BLOCK_BYTES: usize = 32 * 1024;
+const FRAME_BYTES: usize = 9;
+/// A generous estimate of a packed cell: a block that has to grow costs a copy.
+const CELL_BYTES: usize = 8;
+/// The memory of all lines is bounded by the larger of `limit * LINE_BYTES` and
+/// `MIN_BUDGET_BYTES`. Otherwise lines of combining marks could grow without bound.
+const LINE_BYTES: usize = 4096;
+const MIN_BUDGET_BYTES: usize = 1 << 20;
 const WRAPPED: u8 = 1;
 const STYLED: u8 = 2;
 const LINKED: u8 = 4;
@@ -46,7 +46,7 @@ const SIZED: u8 = 3;
 #[derive(Clone, Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Where the oldest line of the block begins.
+    /// Offset of the oldest line in the block.
     start: usize,
 }
 
@@ -58,18 +58,18 @@ pub(crate) struct Scrollback {
     limit: usize,
     /// Bytes of all lines.
     bytes: usize,
-    /// An odd style (see [`Style::is_odd`]) was among the lines.
+    /// Whether any line has an odd style (see [`Style::is_odd`]).
     odd: bool,
 }
 
-/// What the numbers in cells stand for.
+/// The tables for style and cluster numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     pub styles: &'a Styles,
     pub clusters: &'a Clusters,
 }
 
-/// A packed line.
+/// One line in its packed form.
 #[derive(Clone, Copy)]
 pub(crate) struct Line<'a> {
     flags: u8,
@@ -100,22 +100,22 @@ impl Scrollback {
         self.bytes = 0;
     }
 
-    /// Appends a row; the oldest line goes when there are too many.
+    /// Appends a row. Drops the oldest lines beyond the limits.
     pub fn push(&mut self, row: &Row, names: Names<'_>) {
         if self.limit == 0 {
             return;
         }
-        let room = self.limit.saturating_mul(LINE_ROOM).max(LEAST_ROOM);
-        while self.lines >= self.limit || (self.bytes > room && self.lines > 0) {
+        let budget = self.limit.saturating_mul(LINE_BYTES).max(MIN_BUDGET_BYTES);
+        while self.lines >= self.limit || (self.bytes > budget && self.lines > 0) {
             self.drop_oldest();
         }
         let cells = row.cells();
-        let block = self.block_for(cells.len() * CELL_ROOM + FRAME);
+        let block = self.block_for(cells.len() * CELL_BYTES + FRAME_BYTES);
         let at = block.bytes.len();
         let wrapped = if row.wrapped { WRAPPED } else { 0 };
         block.bytes.extend_from_slice(&[0, 0, 0, 0, wrapped]);
         let body = block.bytes.len();
-        // A line that begins in colour or beyond ASCII need not be tried.
+        // A line whose first cell is styled or not ASCII cannot be plain.
         let (mut refused, mut odd) = (cells.first().map_or(0, |cell| cell.plain().1), false);
         if refused == 0 {
             block.bytes.extend(cells.iter().map(|cell| {
@@ -146,10 +146,10 @@ impl Scrollback {
     }
 
     fn block_for(&mut self, size: usize) -> &mut Block {
-        let full = self.blocks.back().is_none_or(|b| b.bytes.len() + size > BLOCK);
+        let full = self.blocks.back().is_none_or(|b| b.bytes.len() + size > BLOCK_BYTES);
         if full {
-            // Only the first block grows step by step: a quiet terminal stays small.
-            let capacity = if self.blocks.is_empty() { 512 } else { BLOCK.max(size) };
+            // Only the first block grows in steps, so that an idle terminal needs little memory.
+            let capacity = if self.blocks.is_empty() { 512 } else { BLOCK_BYTES.max(size) };
             if let Some(last) = self.blocks.back_mut() {
                 last.bytes.shrink_to_fit();
             }
@@ -170,7 +170,7 @@ impl Scrollback {
         }
     }
 
-    /// Takes the newest line back.
+    /// Removes the newest line and returns it.
     pub fn pop(&mut self, styles: &mut Styles, clusters: &mut Clusters) -> Option<Row> {
         let block = self.blocks.back_mut()?;
         let end = block.bytes.len();
@@ -187,7 +187,7 @@ impl Scrollback {
         Some(row)
     }
 
-    /// The newest `count` lines, oldest first.
+    /// Returns the newest `count` lines, oldest first.
     pub fn last(&self, count: usize) -> impl Iterator<Item = Line<'_>> {
         self.iter().skip(self.lines.saturating_sub(count))
     }
@@ -196,7 +196,7 @@ impl Scrollback {
         self.blocks.iter().flat_map(|block| Lines { bytes: &block.bytes, at: block.start })
     }
 
-    /// Clears the mark that line `index` continues the one above it.
+    /// Clears the wrapped flag of line `index`.
     pub fn unwrap_line(&mut self, mut index: usize) {
         for block in &mut self.blocks {
             let mut at = block.start;
@@ -211,7 +211,7 @@ impl Scrollback {
         }
     }
 
-    /// Marks the links the lines use.
+    /// Marks the links that the lines use.
     pub fn mark_links(&self, links: &mut [bool]) {
         for line in self.iter().filter(|line| line.flags & LINKED != 0) {
             line.visit(|style, _, _| {
@@ -222,12 +222,12 @@ impl Scrollback {
         }
     }
 
-    /// The bytes of all lines, for a checkpoint.
+    /// Returns the packed bytes of all lines, for a checkpoint.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.blocks.iter().map(|block| &block.bytes[block.start..])
     }
 
-    /// Takes over lines from a checkpoint. `None` when they are not well formed.
+    /// Loads the lines of a checkpoint. Returns `None` if they are malformed.
     pub fn adopt(&mut self, bytes: &[u8], odd: bool) -> Option<()> {
         self.odd = odd;
         self.bytes = bytes.len();
@@ -239,7 +239,7 @@ impl Scrollback {
                 return None;
             }
             self.lines += 1;
-            if next - from > BLOCK && at > from {
+            if next - from > BLOCK_BYTES && at > from {
                 self.blocks.push_back(Block { bytes: bytes[from..at].to_vec(), start: 0 });
                 from = at;
             }
@@ -276,7 +276,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// One packed cell, or a pair.
+/// The content of one packed cell, or of a wide character and its spacer.
 pub(crate) enum Packed<'a> {
     Blank,
     Half,
@@ -289,7 +289,7 @@ impl<'a> Line<'a> {
         self.flags & WRAPPED != 0
     }
 
-    /// The bytes of a plain line: ASCII, with 0 for a blank.
+    /// Returns the bytes of a plain line: ASCII, or 0 for a blank.
     pub fn plain(self) -> Option<&'a [u8]> {
         (self.flags & STYLED == 0).then_some(self.body)
     }
@@ -330,8 +330,9 @@ impl<'a> Line<'a> {
         });
     }
 
-    /// Calls `see` with each run of a styled line, and with eight bytes from its start where
-    /// there are as many, as long as all are printable ASCII; says whether they were.
+    /// Calls `see` for each run of a styled line while all runs are printable ASCII, and returns
+    /// whether all were. The third argument is the eight bytes at the start of the run, if the
+    /// line has that many left.
     pub fn ascii_runs(self, mut see: impl FnMut(&Style, &'a [u8], Option<&'a [u8; 8]>)) -> bool {
         let mut body = self.body;
         let mut style = Style::default();
@@ -351,7 +352,7 @@ impl<'a> Line<'a> {
         true
     }
 
-    /// Calls `see` with the style, the content and the number of cells of each piece.
+    /// Calls `see` with the style, content and number of cells of each packed cell.
     pub fn visit(self, mut see: impl FnMut(Style, Packed<'a>, u8)) {
         let mut body = self.body;
         let mut style = Style::default();
@@ -375,7 +376,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What was met while packing.
+/// Properties of the styles that were packed.
 struct Seen {
     link: bool,
     odd: bool,
@@ -388,14 +389,14 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
         end -= 1;
     }
     let cells = &cells[..end];
-    let mut from = pack_usual(cells, out);
+    let mut from = pack_compact(cells, out);
     let mut before = from.checked_sub(1).map_or(0, |last| cells[last].style);
     while from < end {
         let number = cells[from].style;
         let same = cells[from..].iter().take_while(|cell| cell.style == number).count();
         let count = if number & INTERNED == 0 {
-            let count = same.min(USUAL_MOST);
-            out.push(USUAL | count as u8);
+            let count = same.min(MAX_COMPACT_CELLS);
+            out.push(COMPACT | count as u8);
             out.extend_from_slice(&number.to_le_bytes());
             count
         } else {
@@ -422,22 +423,22 @@ fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
     seen
 }
 
-/// Packs the cells at the front that are ASCII in usual styles; says how many those are.
-fn pack_usual(cells: &[Cell], out: &mut Vec<u8>) -> usize {
+/// Packs the leading cells that are ASCII in compact styles. Returns how many were packed.
+fn pack_compact(cells: &[Cell], out: &mut Vec<u8>) -> usize {
     const HEAD: usize = 5;
-    // Room for the most is made at once, and what is left of it taken back.
+    // The worst case is allocated at once, and the unused rest is truncated.
     let start = out.len();
     out.resize(start + cells.len() * (HEAD + 1), 0);
     let room = &mut out[start..];
     let (mut head, mut at, mut style, mut taken) = (0, 0, INTERNED, 0);
     for cell in cells {
         let Some(byte) = cell.ascii() else { break };
-        if cell.style != style || at - head == HEAD + USUAL_MOST {
+        if cell.style != style || at - head == HEAD + MAX_COMPACT_CELLS {
             if cell.style & INTERNED != 0 {
                 break;
             }
             if taken > 0 {
-                room[head] = USUAL | (at - head - HEAD) as u8;
+                room[head] = COMPACT | (at - head - HEAD) as u8;
             }
             (head, style) = (at, cell.style);
             room[at + 1..at + HEAD].copy_from_slice(&style.to_le_bytes());
@@ -448,15 +449,15 @@ fn pack_usual(cells: &[Cell], out: &mut Vec<u8>) -> usize {
         taken += 1;
     }
     if taken > 0 {
-        room[head] = USUAL | (at - head - HEAD) as u8;
+        room[head] = COMPACT | (at - head - HEAD) as u8;
     }
     out.truncate(start + at);
     taken
 }
 
-/// Marks the head of a run whose style is its own number; the other bits count its cells.
-const USUAL: u8 = 0x80;
-const USUAL_MOST: usize = 0x7f;
+/// Set in the head of a run of a compact style; the other bits count its cells.
+const COMPACT: u8 = 0x80;
+const MAX_COMPACT_CELLS: usize = 0x7f;
 
 const FG: u8 = 1;
 const BG: u8 = 2;
@@ -495,15 +496,15 @@ fn put_change(out: &mut Vec<u8>, from: &Style, to: &Style, count: usize) {
     out[at] = bits;
 }
 
-/// Takes the head of a run and says how many cells it has.
+/// Reads the head of a run, updates the style and returns the number of cells.
 #[inline(always)]
 fn take_change(body: &mut &[u8], style: &mut Style) -> Option<usize> {
     let bits = take_byte(body)?;
-    if bits & USUAL != 0 {
+    if bits & COMPACT != 0 {
         let (number, rest) = body.split_first_chunk()?;
         *body = rest;
         *style = compact::unpack(u32::from_le_bytes(*number));
-        return Some(usize::from(bits & !USUAL));
+        return Some(usize::from(bits & !COMPACT));
     }
     if bits & FG != 0 {
         style.fg = (style.fg & !COLOR) | take_color(body)?;
@@ -558,7 +559,7 @@ fn take_byte(body: &mut &[u8]) -> Option<u8> {
     Some(byte)
 }
 
-/// Packs one cell and says how many it stood for.
+/// Packs one cell and its spacer. Returns how many cells that were.
 fn pack_cell(cell: Cell, next: Option<Cell>, clusters: &Clusters, out: &mut Vec<u8>) -> usize {
     let implied = next.is_some_and(Cell::is_spacer);
     match cell.glyph() {
@@ -603,7 +604,7 @@ fn put_char(out: &mut Vec<u8>, code: u32) {
     out.truncate(start + length);
 }
 
-/// Takes one packed cell and the number of cells it stands for.
+/// Reads one packed cell and the number of cells it covers.
 #[inline]
 fn take_packed<'a>(body: &mut &'a [u8]) -> Option<(Packed<'a>, usize)> {
     let all = *body;
@@ -621,7 +622,7 @@ fn take_packed<'a>(body: &mut &'a [u8]) -> Option<(Packed<'a>, usize)> {
             let width = (*all.get(1)?).min(2);
             let mut after = &all[2..];
             let length = take_varint(&mut after)? as usize;
-            if length > CLUSTER_CHARS * 4 {
+            if length > MAX_CLUSTER_CHARS * 4 {
                 return None;
             }
             let text = std::str::from_utf8(after.get(..length)?).ok()?;
@@ -647,7 +648,7 @@ fn take_packed<'a>(body: &mut &'a [u8]) -> Option<(Packed<'a>, usize)> {
     }
 }
 
-/// The character at the front, and its length.
+/// Reads the first character and its length in bytes.
 fn take_char(bytes: &[u8]) -> Option<(u32, usize)> {
     let length = utf8_len(*bytes.first()?);
     let text = std::str::from_utf8(bytes.get(..length)?).ok()?;

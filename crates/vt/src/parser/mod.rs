@@ -1,5 +1,5 @@
-//! What is known of the sequence being read: enough to go on after any byte,
-//! and to write down the bytes that would bring another parser to the same point.
+//! Parser state between two bytes. It can continue after any byte, and it can be exported as the
+//! bytes that bring a fresh parser to the same state.
 
 mod params;
 pub(crate) mod table;
@@ -7,28 +7,28 @@ pub(crate) mod table;
 pub(crate) use params::{MISSING, Params};
 use table::*;
 
-/// The most bytes kept of an OSC string; longer ones are read and ignored.
-const OSC_ROOM: usize = 64 * 1024;
-/// The most bytes kept of a DCS string. Only short questions are of interest.
-const DCS_ROOM: usize = 4096;
-/// More intermediates than any known sequence has.
-const COLLECT_ROOM: usize = 4;
+/// Longer OSC strings are parsed and ignored.
+const MAX_OSC_BYTES: usize = 64 * 1024;
+/// Longer DCS strings are ignored: only short queries are answered.
+const MAX_DCS_BYTES: usize = 4096;
+/// More intermediates than any supported sequence has.
+const MAX_COLLECTED: usize = 4;
 
-/// The parser between two bytes.
+/// The state of the parser between two bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Parser {
     pub state: u8,
     pub params: Params,
-    collect: [u8; COLLECT_ROOM],
+    collect: [u8; MAX_COLLECTED],
     collected: u8,
-    /// Columns of the character just printed, 0 when something else came since:
-    /// a mark joins it, and REP repeats it.
+    /// Columns of the character that was just printed, or 0 after anything else. A combining mark
+    /// joins it, and REP repeats it.
     pub join: u8,
     pub utf8: Utf8,
     pub string: Text,
 }
 
-/// An OSC or DCS string while it is read.
+/// An OSC or DCS string that is being read.
 #[derive(Clone, Default)]
 pub(crate) struct Text {
     pub phase: Phase,
@@ -38,21 +38,21 @@ pub(crate) struct Text {
     pub keep: Keep,
 }
 
-/// Whether the text of a string is kept.
+/// Whether the payload of a string is stored.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
     #[default]
     All,
-    /// Nobody asks for it.
+    /// The string is not supported.
     Unwanted,
-    /// It outgrew its room, so all of it is ignored.
+    /// The string exceeds its limit, so all of it is ignored.
     TooLong,
 }
 
-/// An OSC string that has shown no digit yet.
+/// The id of an OSC string before its first digit.
 const NO_ID: u32 = u32::MAX;
 
-/// How far an OSC string has come.
+/// The part of an OSC string that is being read.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     #[default]
@@ -77,13 +77,13 @@ impl Parser {
     }
 
     pub fn collect(&mut self, byte: u8) {
-        if usize::from(self.collected) < COLLECT_ROOM {
+        if usize::from(self.collected) < MAX_COLLECTED {
             self.collect[usize::from(self.collected)] = byte;
         }
-        self.collected = (self.collected + 1).min(COLLECT_ROOM as u8 + 1);
+        self.collected = (self.collected + 1).min(MAX_COLLECTED as u8 + 1);
     }
 
-    /// Prefix and intermediates; `None` when there are too many to mean anything.
+    /// Returns prefix and intermediates, or `None` if there are too many.
     pub fn collected(&self) -> Option<&[u8]> {
         self.collect.get(..usize::from(self.collected))
     }
@@ -107,7 +107,7 @@ impl Parser {
                 }
                 _ => text.phase = Phase::Abort,
             },
-            Phase::Payload => text.put(code, OSC_ROOM),
+            Phase::Payload => text.put(code, MAX_OSC_BYTES),
         }
     }
 
@@ -117,13 +117,13 @@ impl Parser {
     }
 
     pub fn dcs_put(&mut self, code: u32) {
-        self.string.put(code, DCS_ROOM);
+        self.string.put(code, MAX_DCS_BYTES);
     }
 
-    /// Bytes that bring a fresh parser to this state. Controls that were obeyed in
-    /// the middle of the sequence are not among them.
+    /// Writes the bytes that bring a fresh parser to this state. Control characters that were
+    /// executed in the middle of the sequence are not among them.
     pub fn pending(&self, out: &mut Vec<u8>) {
-        let collected = &self.collect[..usize::from(self.collected).min(COLLECT_ROOM)];
+        let collected = &self.collect[..usize::from(self.collected).min(MAX_COLLECTED)];
         let (prefix, intermediates) = match collected.first() {
             Some(0x3c..=0x3f) => collected.split_at(1),
             Some(_) | None => collected.split_at(0),
@@ -167,7 +167,7 @@ impl Parser {
             }
         };
         match text.phase {
-            // A letter makes the rest of the string be ignored.
+            // A letter instead of an id makes the parser ignore the rest of the string.
             Phase::Start | Phase::Abort => out.push(b'x'),
             Phase::Id => id(out),
             Phase::Payload if text.keep == Keep::TooLong => out.push(b'x'),
@@ -181,13 +181,13 @@ impl Parser {
 }
 
 impl Text {
-    fn put(&mut self, code: u32, room: usize) {
+    fn put(&mut self, code: u32, limit: usize) {
         if self.keep != Keep::All {
             return;
         }
         let Some(c) = char::from_u32(code) else { return };
         self.data.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-        if self.data.len() > room {
+        if self.data.len() > limit {
             self.data = Vec::new();
             self.keep = Keep::TooLong;
         }
@@ -198,7 +198,7 @@ impl Text {
     }
 }
 
-/// A character cut by the end of the input.
+/// A UTF-8 character of which only some bytes have arrived.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Utf8 {
     bytes: [u8; 3],
@@ -206,13 +206,13 @@ pub(crate) struct Utf8 {
     need: u8,
 }
 
-/// What a byte did to a character being read.
+/// The result of one byte of UTF-8.
 pub(crate) enum Decoded {
     Code(u32),
     More,
-    /// Nothing came of it.
+    /// The byte, or the character that it ends, is dropped.
     Skip,
-    /// The character before is given up; the byte itself is still to be looked at.
+    /// The incomplete character is dropped, and the byte has to be pushed again.
     Again,
 }
 
@@ -225,7 +225,7 @@ impl Utf8 {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Takes the next byte. Malformed input is dropped without a trace, as is a byte order mark.
+    /// Decodes the next byte. Malformed input and byte order marks are dropped silently.
     #[inline]
     pub fn push(&mut self, byte: u8) -> Decoded {
         if self.len == 0 {
@@ -252,12 +252,12 @@ impl Utf8 {
         let low = |b: u8| u32::from(b & 0x3f);
         let [a, b, c] = self.bytes;
         self.len = 0;
-        let (code, least) = match self.need {
+        let (code, min) = match self.need {
             2 => (u32::from(a & 0x1f) << 6 | low(byte), 0x80),
             3 => (u32::from(a & 0x0f) << 12 | low(b) << 6 | low(byte), 0x800),
             _ => (u32::from(a & 7) << 18 | low(b) << 12 | low(c) << 6 | low(byte), 0x1_0000),
         };
-        if code < least || code == 0xfeff || char::from_u32(code).is_none() {
+        if code < min || code == 0xfeff || char::from_u32(code).is_none() {
             return Decoded::Skip;
         }
         Decoded::Code(code)

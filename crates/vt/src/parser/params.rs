@@ -1,16 +1,16 @@
-//! The parameters of a control sequence, within fixed room.
+//! The parameters of a control sequence, in fixed-size arrays.
 
-const ROOM: usize = 32;
-/// A sub-parameter that was left out.
+const MAX_PARAMS: usize = 32;
+/// The value of an omitted sub-parameter.
 pub(crate) const MISSING: i32 = -1;
 
-/// Up to 32 parameters and 32 sub-parameters; what does not fit is ignored.
+/// Up to 32 parameters and 32 sub-parameters; further ones are ignored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Params {
-    values: [i32; ROOM],
-    subs: [i32; ROOM],
-    /// Where the sub-parameters of each parameter begin and end, once there are any.
-    spans: [(u8, u8); ROOM],
+    values: [i32; MAX_PARAMS],
+    subs: [i32; MAX_PARAMS],
+    /// Start and end of each parameter's sub-parameters. Valid once there is a sub-parameter.
+    spans: [(u8, u8); MAX_PARAMS],
     len: u8,
     subs_len: u8,
     refuse_digits: bool,
@@ -21,9 +21,9 @@ pub(crate) struct Params {
 impl Default for Params {
     fn default() -> Self {
         Params {
-            values: [0; ROOM],
-            subs: [0; ROOM],
-            spans: [(0, 0); ROOM],
+            values: [0; MAX_PARAMS],
+            subs: [0; MAX_PARAMS],
+            spans: [(0, 0); MAX_PARAMS],
             len: 1,
             subs_len: 0,
             refuse_digits: false,
@@ -34,7 +34,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// One parameter, 0.
+    /// Resets to a single parameter of value 0.
     #[inline]
     pub fn reset(&mut self) {
         self.values[0] = 0;
@@ -45,8 +45,8 @@ impl Params {
         self.in_sub = false;
     }
 
-    /// Takes parameters of plain numbers and semicolons from the front of `bytes`, as
-    /// long as there is room for them; returns how many bytes that were.
+    /// Reads plain numbers and semicolons from the front of `bytes` until a parameter does not fit.
+    /// Returns the number of bytes read.
     #[inline]
     pub fn numbers(&mut self, bytes: &[u8]) -> usize {
         let (mut len, mut at) = (usize::from(self.len), 0);
@@ -57,7 +57,7 @@ impl Params {
             }
             self.values[len - 1] = value as i32;
             at += digits;
-            if ahead[digits] != b';' || len >= ROOM {
+            if ahead[digits] != b';' || len >= MAX_PARAMS {
                 self.len = len as u8;
                 return at;
             }
@@ -69,7 +69,7 @@ impl Params {
         at + self.long_numbers(&bytes[at..])
     }
 
-    /// The same for a number of many digits, or near the end of what there is.
+    /// [`Params::numbers`] for long numbers and for the last bytes of the input.
     fn long_numbers(&mut self, bytes: &[u8]) -> usize {
         let mut len = usize::from(self.len);
         let (mut value, mut taken) = (0u32, bytes.len());
@@ -77,12 +77,12 @@ impl Params {
             let digit = byte.wrapping_sub(b'0');
             if digit < 10 {
                 if value >= 10_000_000 {
-                    // Beyond eight digits it is a matter for `byte`.
+                    // Longer numbers are left to `byte`, which saturates.
                     taken = at;
                     break;
                 }
                 value = value * 10 + u32::from(digit);
-            } else if byte == b';' && len < ROOM {
+            } else if byte == b';' && len < MAX_PARAMS {
                 self.values[len - 1] = value as i32;
                 len += 1;
                 value = 0;
@@ -108,7 +108,7 @@ impl Params {
     #[inline]
     fn next(&mut self) {
         self.in_sub = false;
-        if usize::from(self.len) >= ROOM {
+        if usize::from(self.len) >= MAX_PARAMS {
             self.refuse_digits = true;
             return;
         }
@@ -121,7 +121,7 @@ impl Params {
 
     fn next_sub(&mut self) {
         self.in_sub = true;
-        if self.refuse_digits || usize::from(self.subs_len) >= ROOM {
+        if self.refuse_digits || usize::from(self.subs_len) >= MAX_PARAMS {
             self.refuse_sub_digits = true;
             return;
         }
@@ -157,13 +157,13 @@ impl Params {
         self.subs_len > 0 || self.in_sub
     }
 
-    /// Parameter `i`, 0 when there is none.
+    /// Returns parameter `i`, or 0 if it is missing.
     #[inline]
     pub fn get(&self, i: usize) -> i32 {
         if i < self.len() { self.values[i] } else { 0 }
     }
 
-    /// Parameter `i` as a count: 0 means 1.
+    /// Returns parameter `i` as a count: 0 means 1.
     #[inline]
     pub fn count(&self, i: usize) -> usize {
         self.get(i).max(1) as usize
@@ -178,7 +178,7 @@ impl Params {
         &self.subs[usize::from(from)..usize::from(to)]
     }
 
-    /// Bytes that bring fresh parameters to this state.
+    /// Writes the bytes that bring fresh parameters to this state.
     pub fn write(&self, out: &mut Vec<u8>) {
         for i in 0..self.len() {
             if i > 0 {
@@ -201,16 +201,16 @@ impl Params {
     }
 }
 
-/// The number that four bytes begin with and how many digits it has, without a branch. With four
-/// digits it may go on.
+/// Parses the number at the start of four bytes without a branch. Returns it with its digits; a
+/// number of four digits may continue.
 #[inline]
 fn short_number(bytes: [u8; 4]) -> (u32, usize) {
     const HIGH: u32 = 0x8080_8080;
     let digits = u32::from_le_bytes(bytes) ^ 0x3030_3030;
-    // A byte's high bit comes out set when it is no digit.
+    // Sets the high bit of each byte that is not a digit.
     let others = (((digits & !HIGH) + 0x7676_7676) | digits) & HIGH;
     let count = (others.trailing_zeros() / 8) as usize;
-    // The last digit goes to the highest byte, then pairs are added up, and pairs of pairs.
+    // Moves the last digit to the highest byte, then adds up pairs, and pairs of pairs.
     let digits = (u64::from(digits) << (32 - 8 * count)) as u32;
     let pairs = (digits * 10).wrapping_add(digits >> 8) & 0x00ff_00ff;
     let value = (pairs * 100 + (pairs >> 16)) & 0xffff;
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_numbers_are_read_whole() {
+    fn short_numbers_are_parsed_completely() {
         for value in 0..1000u32 {
             for end in [b";;;;", b"mmmm", b":0:0", b"\xff\xff\xff\xff", b"\x1b[31"] {
                 let mut bytes = value.to_string().into_bytes();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_numbers_there_are_they_are_read_as_byte_by_byte() {
+    fn the_fast_path_parses_like_byte_by_byte() {
         for text in [
             "",
             "m",
@@ -252,8 +252,8 @@ mod tests {
             "99999999999;1m",
             "4:3;1m",
         ] {
-            let (mut quick, mut slow) = (Params::default(), Params::default());
-            let taken = quick.numbers(text.as_bytes());
+            let (mut fast, mut slow) = (Params::default(), Params::default());
+            let taken = fast.numbers(text.as_bytes());
             for byte in text.as_bytes() {
                 if !matches!(byte, 0x30..=0x3b) {
                     break;
@@ -264,15 +264,15 @@ mod tests {
                 if !matches!(byte, 0x30..=0x3b) {
                     break;
                 }
-                quick.byte(*byte);
+                fast.byte(*byte);
             }
             let values =
                 |params: &Params| (0..params.len()).map(|i| params.get(i)).collect::<Vec<_>>();
-            assert_eq!(values(&quick), values(&slow), "{text:?}");
+            assert_eq!(values(&fast), values(&slow), "{text:?}");
         }
         let many = "1;".repeat(40);
-        let mut quick = Params::default();
-        assert_eq!(quick.numbers(many.as_bytes()), 2 * ROOM - 1);
-        assert_eq!(quick.len(), ROOM);
+        let mut fast = Params::default();
+        assert_eq!(fast.numbers(many.as_bytes()), 2 * MAX_PARAMS - 1);
+        assert_eq!(fast.len(), MAX_PARAMS);
     }
 }

@@ -1,6 +1,5 @@
-//! The state machine of the parser: which byte does what in which state. It is
-//! the well-known VT500 machine with the small differences of xterm.js, which
-//! matter because a browser parses the same bytes.
+//! The transition table of the parser: the well-known VT500 state machine with the small
+//! differences of xterm.js, which matter because a browser parses the same bytes.
 
 pub(crate) const GROUND: u8 = 0;
 pub(crate) const ESCAPE: u8 = 1;
@@ -33,12 +32,12 @@ pub(crate) const DCS_HOOK: u8 = 11;
 pub(crate) const DCS_PUT: u8 = 12;
 pub(crate) const DCS_UNHOOK: u8 = 13;
 
-/// All printable characters beyond C1 share the last column.
+/// All printable characters above C1 share the last column.
 const CODES: usize = 0xa1;
 
 static TABLE: [[u8; CODES]; STATES] = build();
 
-/// What `code` does in `state`: the action, and the state that follows.
+/// Returns the action for `code` in `state`, and the next state.
 #[inline]
 pub(crate) fn transition(state: u8, code: u32) -> (u8, u8) {
     let entry = TABLE[state as usize][(code as usize).min(CODES - 1)];
@@ -55,7 +54,7 @@ const fn set(t: &mut Table, state: u8, from: usize, to: usize, action: u8, next:
     }
 }
 
-/// The C0 controls, but CAN, SUB and ESC.
+/// Sets the C0 controls except CAN, SUB and ESC.
 const fn controls(t: &mut Table, state: u8, action: u8) {
     set(t, state, 0x00, 0x17, action, state);
     set(t, state, 0x19, 0x19, action, state);
@@ -63,7 +62,7 @@ const fn controls(t: &mut Table, state: u8, action: u8) {
 }
 
 const fn build() -> Table {
-    // A byte that has no place returns to the ground state, unseen.
+    // A byte without a transition is ignored and returns to the ground state.
     let mut table = [[IGNORE << 4 | GROUND; CODES]; STATES];
     let t = &mut table;
     let mut s = 0;

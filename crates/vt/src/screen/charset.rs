@@ -1,10 +1,10 @@
 //! The character sets G0 to G3.
 
-/// Four designated sets, the one that is invoked, and the one in use. The last two
-/// can differ: DECRC brings back the set in use, not the invocation.
+/// The four designated sets, the invoked one, and the one in use. The last two can differ: DECRC
+/// restores the set in use, not the invocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Charsets {
-    /// The sets by their final byte; `B` is plain ASCII.
+    /// The final byte of each set; `B` is ASCII.
     pub sets: [u8; 4],
     pub level: u8,
     pub current: u8,
@@ -36,7 +36,7 @@ impl Charsets {
     }
 }
 
-/// Sequences that lead from one state to another.
+/// Writes the sequences that change one state into another.
 pub(crate) fn charset_changes(from: &Charsets, to: &Charsets, out: &mut Vec<u8>) {
     if from == to {
         return;
@@ -64,7 +64,7 @@ pub(crate) fn is_known(set: u8) -> bool {
     set == b'B' || replacements(set).is_some()
 }
 
-/// What `code` looks like in `set`.
+/// Maps `code` to its character in `set`.
 pub(crate) fn map(set: u8, code: u32) -> u32 {
     let Some(pairs) = replacements(set) else { return code };
     if set == b'0' {
@@ -86,7 +86,7 @@ const GRAPHICS: [char; 31] = [
     '⎽', '├', '┤', '┴', '┬', '│', '≤', '≥', 'π', '≠', '£', '·',
 ];
 
-/// Pairs of an ASCII character and what stands in its place.
+/// Pairs of an ASCII character and its replacement.
 fn replacements(set: u8) -> Option<&'static str> {
     Some(match set {
         b'0' => "",
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_replace_what_they_list() {
+    fn sets_replace_only_the_listed_characters() {
         for (set, code, expected) in [
             (b'0', 'q', '─'),
             (b'0', '~', '·'),

@@ -1,4 +1,4 @@
-//! Control sequences: who does what.
+//! Dispatch of control sequences.
 
 use super::Screen;
 use super::erase::Shift;
@@ -25,7 +25,7 @@ impl Screen {
         self.parser.params.get(0)
     }
 
-    /// The first parameter as a count, bounded so that sums cannot overflow.
+    /// Returns the first parameter as a count: 0 means 1.
     fn count(&self) -> usize {
         self.parser.params.count(0)
     }
@@ -36,7 +36,7 @@ impl Screen {
             b'H' | b'f' => {
                 let params = &self.parser.params;
                 let (row, col) = (params.count(0), params.count(1));
-                self.go_to(col as i64 - 1, row as i64 - 1);
+                self.move_to(col as i64 - 1, row as i64 - 1);
             }
             b'A' => self.move_rows(-(self.count() as i64)),
             b'B' => self.move_rows(self.count() as i64),
@@ -106,8 +106,8 @@ impl Screen {
             (b'>', b'u') => self.keyboard.push(self.alt, params.get(0)),
             (b'<', b'u') => self.keyboard.pop(self.alt, params.count(0)),
             (b'=', b'u') => {
-                let (flags, how) = (params.get(0), params.get(1));
-                self.keyboard.set(self.alt, flags, how);
+                let (flags, mode) = (params.get(0), params.get(1));
+                self.keyboard.set(self.alt, flags, mode);
             }
             _ => {}
         }
@@ -143,7 +143,7 @@ impl Screen {
         }
     }
 
-    /// DECSCA.
+    /// DECSCA: protects following characters from selective erase.
     fn protect(&mut self) {
         let bg = match self.first() {
             1 => self.pen.bg | PROTECTED,
@@ -153,7 +153,7 @@ impl Screen {
         self.set_pen(Style { bg, ..self.pen });
     }
 
-    /// DECSTBM.
+    /// DECSTBM: sets top and bottom margins.
     fn set_region(&mut self) {
         let top = self.count();
         let mut bottom = self.parser.params.get(1).max(0) as usize;
@@ -163,11 +163,11 @@ impl Screen {
         if bottom > top {
             self.buf.margins.top = top - 1;
             self.buf.margins.bottom = bottom - 1;
-            self.go_to(0, 0);
+            self.move_to(0, 0);
         }
     }
 
-    /// `CSI s` saves the cursor, or sets the side margins where they are allowed.
+    /// `CSI s` saves the cursor, or sets the side margins if DECLRMM is set.
     fn save_or_set_margins(&mut self) {
         if !self.modes.margins {
             return self.save_cursor();
@@ -180,7 +180,7 @@ impl Screen {
         if right > left {
             self.buf.margins.left = left - 1;
             self.buf.margins.right = right - 1;
-            self.go_to(0, 0);
+            self.move_to(0, 0);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Where the cursor goes.
+//! Cursor movement.
 
 use super::Screen;
 use crate::grid::buffer::Saved;
 use crate::style::Style;
 
 impl Screen {
-    /// Brings the cursor back inside; `last` is the rightmost column it may have.
+    /// Clamps the cursor to the screen or region; `last` is the rightmost allowed column.
     pub(super) fn restrict_to(&mut self, last: usize) {
         self.buf.x = self.buf.x.min(last);
         self.buf.y = if self.modes.origin {
@@ -19,8 +19,8 @@ impl Screen {
         self.restrict_to(self.cols - 1);
     }
 
-    /// To a place given by the program, which counts from the margins in origin mode.
-    pub(super) fn go_to(&mut self, x: i64, y: i64) {
+    /// Moves the cursor to a position, which is relative to the margins in origin mode.
+    pub(super) fn move_to(&mut self, x: i64, y: i64) {
         let margins = self.buf.margins;
         let (left, top) =
             if self.modes.origin { (margins.left as i64, margins.top as i64) } else { (0, 0) };
@@ -33,14 +33,14 @@ impl Screen {
         self.restrict();
     }
 
-    /// By so many columns and rows.
+    /// Moves the cursor relative to its position.
     pub(super) fn move_by(&mut self, cols: i64, rows: i64) {
         self.restrict();
-        let (x, y) = self.beyond_origin();
-        self.go_to(x + cols, y + rows);
+        let (x, y) = self.relative_position();
+        self.move_to(x + cols, y + rows);
     }
 
-    /// Up or down, not past the region's edge when inside it.
+    /// Moves the cursor up or down. Stops at the edge of the region if it starts inside.
     pub(super) fn move_rows(&mut self, by: i64) {
         let margins = self.buf.margins;
         let y = self.buf.y as i64;
@@ -55,7 +55,7 @@ impl Screen {
         self.move_by(0, by);
     }
 
-    /// Left or right, not past a margin when inside it.
+    /// Moves the cursor left or right. Stops at the margins if it starts between them.
     pub(super) fn move_cols(&mut self, by: i64) {
         let mut by = by;
         if self.modes.margins {
@@ -72,19 +72,20 @@ impl Screen {
     }
 
     pub(super) fn row_absolute(&mut self, row: i64) {
-        let (x, _) = self.beyond_origin();
-        self.go_to(x, row);
+        let (x, _) = self.relative_position();
+        self.move_to(x, row);
     }
 
     pub(super) fn col_absolute(&mut self, col: i64) {
-        let (_, y) = self.beyond_origin();
-        self.go_to(col, y);
+        let (_, y) = self.relative_position();
+        self.move_to(col, y);
     }
 
-    /// Where the cursor is, for `go_to` to find again. In origin mode xterm.js counts the
-    /// row once more from the top of the region, and so does the browser; with side margins,
-    /// which it does not have, the row is counted as it should be.
-    fn beyond_origin(&self) -> (i64, i64) {
+    /// Returns the cursor position as an argument for `move_to`. In origin mode xterm.js adds the top
+    /// of the region to the row a second time, and so do we to match the browser. With side
+    /// margins,
+    /// which xterm.js does not support, the row is counted correctly.
+    fn relative_position(&self) -> (i64, i64) {
         let margins = self.buf.margins;
         let left = if self.modes.origin { margins.left } else { 0 };
         let top = if self.modes.origin && self.modes.margins { margins.top } else { 0 };
@@ -172,7 +173,7 @@ impl Screen {
             self.buf.y -= 1;
             self.buf.x = self.cols - 1;
             let last = self.buf.x;
-            // A wide character that wrapped early left a blank; step over it.
+            // A wide character that wrapped early left the last column blank; skip it.
             if self.buf.row().get(last).is_null() {
                 self.buf.x -= 1;
             }
@@ -180,8 +181,7 @@ impl Screen {
         self.restrict();
     }
 
-    /// Whether the line was wrapped into does not matter here: rows beside each other
-    /// between margins are not one line.
+    /// Does not check whether the line above wrapped: between side margins no row has that flag.
     fn reverse_wrap_in_margins(&mut self) {
         let margins = self.buf.margins;
         if self.modes.wrap && self.buf.y > margins.top {

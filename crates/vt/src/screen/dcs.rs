@@ -1,11 +1,10 @@
-//! Device control strings: questions about settings and capabilities. Images are
-//! skipped by the parser and never get here.
+//! Device control strings: queries for settings and capabilities. The parser skips images.
 
 use super::Screen;
 use crate::style::*;
 
 impl Screen {
-    /// Whether the string that begins with this header is one we answer.
+    /// Whether the string with this header is a query that we answer.
     pub(super) fn wants_dcs(&self, last: u8) -> bool {
         matches!((self.parser.collected(), last), (Some(b"$" | b"+"), b'q'))
     }
@@ -19,10 +18,10 @@ impl Screen {
         }
     }
 
-    /// DECRQSS.
-    fn request_setting(&mut self, what: &str) {
+    /// DECRQSS: reports a setting.
+    fn request_setting(&mut self, setting: &str) {
         let margins = self.buf.margins;
-        let answer = match what {
+        let answer = match setting {
             "\"q" => format!("{}\"q", u8::from(self.pen.bg & PROTECTED != 0)),
             "\"p" => format!("{};{}\"p", self.modes.level.0, self.modes.level.1),
             "r" => format!("{};{}r", margins.top + 1, margins.bottom + 1),
@@ -37,13 +36,13 @@ impl Screen {
             "*|" => format!("{}*|", self.rows),
             "*x" => format!("{}*x", 2 * u8::from(self.modes.rect_exact)),
             // There is no status line.
-            "$}" | "$~" => format!("0{what}"),
+            "$}" | "$~" => format!("0{setting}"),
             _ => return self.reply(b"\x1bP0$r\x1b\\"),
         };
         self.reply(format!("\x1bP1$r{answer}\x1b\\").as_bytes());
     }
 
-    /// XTGETTCAP: names and values in hexadecimal. Unknown names end the answer.
+    /// XTGETTCAP: names and values in hexadecimal. The first unknown name ends the answer.
     fn request_capabilities(&mut self, names: &str) {
         for name in names.split(';') {
             let value = match name.to_ascii_uppercase().as_str() {

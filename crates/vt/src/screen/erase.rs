@@ -27,10 +27,10 @@ impl Screen {
         }
     }
 
-    pub(super) fn erase_in_display(&mut self, what: i32, spare: Spare) {
+    pub(super) fn erase_in_display(&mut self, part: i32, spare: Spare) {
         self.restrict_to(self.cols);
         let (x, y) = (self.buf.x, self.buf.y);
-        match what {
+        match part {
             0 => {
                 self.erase_in_row(y, x, self.cols, spare);
                 if x == 0 {
@@ -60,7 +60,7 @@ impl Screen {
         }
     }
 
-    /// xterm.js counts this one line from the oldest of the scrollback.
+    /// Clears the wrapped flag of a line that xterm.js counts from the oldest scrollback line.
     fn unwrap_absolute(&mut self, line: usize) {
         let base = self.buf.base();
         if line < base {
@@ -70,10 +70,10 @@ impl Screen {
         }
     }
 
-    pub(super) fn erase_in_line(&mut self, what: i32, spare: Spare) {
+    pub(super) fn erase_in_line(&mut self, part: i32, spare: Spare) {
         self.restrict_to(self.cols);
         let (x, y) = (self.buf.x, self.buf.y);
-        match what {
+        match part {
             0 => {
                 self.erase_in_row(y, x, self.cols, spare);
                 if x == 0 {
@@ -113,7 +113,7 @@ impl Screen {
         }
     }
 
-    /// One past the right edge of what ICH and DCH shift.
+    /// Returns the end of the columns that ICH and DCH shift.
     fn shift_end(&self) -> usize {
         if self.modes.margins { self.buf.margins.right + 1 } else { self.cols }
     }
@@ -143,13 +143,13 @@ impl Screen {
         self.buf.scroll_down(self.buf.margins.top, count, Cell::NULL);
     }
 
-    /// SL and SR, DECIC and DECDC: columns move in every row of the region.
+    /// SL, SR, DECIC and DECDC: shifts columns in every row of the region.
     pub(super) fn shift_columns(&mut self, shift: Shift, from: usize, count: usize) {
         if !self.in_region() {
             return;
         }
         let (end, fill) = (self.shift_end(), self.erased());
-        // A pending wrap stands one past the row, which xterm.js takes for its start.
+        // A pending wrap is one column past the row, which xterm.js treats as its first column.
         let from = from % self.cols;
         if from >= end {
             return;
@@ -168,21 +168,21 @@ impl Screen {
         if self.modes.margins { self.buf.margins.left } else { 0 }
     }
 
-    /// DECALN: the screen full of E.
+    /// DECALN: fills the screen with E.
     pub(super) fn fill_with_e(&mut self) {
-        self.go_to(0, 0);
+        self.move_to(0, 0);
         let style = self.styles.number(Style { ext: 0, link: 0, ..self.pen });
-        // In origin mode xterm.js starts at the region's top; the rows it then looks for
-        // below the screen are the first ones of the alternate buffer, and none of the other.
+        // In origin mode xterm.js starts at the top of the region and fills as many rows as the
+        // screen has. Rows past the end wrap around in the alternate buffer only.
         let top = if self.alt { 0 } else { self.buf.y };
         for row in self.buf.rows.iter_mut().skip(top) {
             row.fill(Cell::new(u32::from(b'E'), 1, style), self.cols);
         }
-        self.go_to(0, 0);
+        self.move_to(0, 0);
     }
 }
 
-/// Which way columns move.
+/// The direction in which columns move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shift {
     Left,

@@ -1,4 +1,4 @@
-//! Controls and escape sequences.
+//! Control characters and escape sequences.
 
 use super::{Charsets, Event, Keyboard, Modes, Screen, charset};
 use crate::grid::buffer::Buffer;
@@ -6,7 +6,7 @@ use crate::grid::cell::Cell;
 use crate::style::Style;
 
 impl Screen {
-    /// A control character, C0 or C1.
+    /// Executes a C0 or C1 control character.
     pub(super) fn execute(&mut self, code: u8) {
         if self.margin_wrap.is_some() {
             self.margin_wrap = None;
@@ -27,7 +27,7 @@ impl Screen {
     }
 
     fn next_line(&mut self) {
-        // The line first: a cursor beside the margins must not scroll what is between them.
+        // Index first: a cursor outside the side margins must not scroll the region between them.
         self.index();
         self.carriage_return();
     }
@@ -78,7 +78,7 @@ impl Screen {
         }
     }
 
-    /// DECBI: left, or the columns move right at the left margin.
+    /// DECBI: moves the cursor left. At the left margin it shifts the columns right instead.
     fn back_index(&mut self) {
         self.restrict();
         if self.buf.x == self.shift_start() {
@@ -88,7 +88,7 @@ impl Screen {
         }
     }
 
-    /// DECFI: right, or the columns move left at the right margin.
+    /// DECFI: moves the cursor right. At the right margin it shifts the columns left instead.
     fn forward_index(&mut self) {
         self.restrict();
         let right = if self.modes.margins { self.buf.margins.right } else { self.cols - 1 };
@@ -99,7 +99,7 @@ impl Screen {
         }
     }
 
-    /// RIS. Title, cursor visibility and line feed mode stay, as in xterm.js.
+    /// RIS. As in xterm.js it keeps title, cursor visibility and line feed mode.
     pub(super) fn full_reset(&mut self) {
         self.parser.reset();
         let limit = self.normal().scrollback.limit();
@@ -120,7 +120,7 @@ impl Screen {
         self.sweep();
     }
 
-    /// DECSTR.
+    /// DECSTR: resets modes, margins, character sets and the pen.
     pub(super) fn soft_reset(&mut self) {
         self.modes = Modes {
             line_feed: self.modes.line_feed,

@@ -1,4 +1,4 @@
-//! Bytes in: the loop that reads them, with short cuts for what is common.
+//! The input loop, with fast paths for common input.
 
 use super::{Fed, Screen, wanted_osc};
 use crate::ascii::printable;
@@ -6,7 +6,7 @@ use crate::parser::table::*;
 use crate::parser::{Decoded, Keep, Phase};
 
 impl Screen {
-    /// Reads what the program wrote. It does not matter where the bytes were cut.
+    /// Processes output of the program. The result does not depend on where it was split.
     pub fn feed(&mut self, bytes: &[u8]) -> Fed {
         let mut at = 0;
         while at < bytes.len() {
@@ -19,7 +19,7 @@ impl Screen {
         std::mem::take(&mut self.fed)
     }
 
-    /// Outside any sequence. Returns how many bytes were taken, at least one.
+    /// Processes bytes outside of any sequence. Returns how many were consumed, at least one.
     fn feed_ground(&mut self, bytes: &[u8]) -> usize {
         match bytes[0] {
             0x20..=0x7e => {
@@ -33,12 +33,12 @@ impl Screen {
         }
     }
 
-    /// Characters beyond ASCII, up to the first byte that is something else.
+    /// Prints characters beyond ASCII, up to the first byte that is something else.
     fn feed_text(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
-        let mut begun = false;
+        let mut started = false;
         while at < bytes.len() && bytes[at] >= 0x80 {
-            if begun && self.parser.utf8.is_empty() {
+            if started && self.parser.utf8.is_empty() {
                 let taken = self.print_simple(&bytes[at..]);
                 if taken > 0 {
                     at += taken;
@@ -59,24 +59,24 @@ impl Screen {
             };
             at += size;
             if code < 0xa0 {
-                if begun {
+                if started {
                     self.end_run();
                 }
                 self.step(code);
                 return at;
             }
-            if !std::mem::replace(&mut begun, true) {
+            if !std::mem::replace(&mut started, true) {
                 self.begin_run();
             }
             self.print_code(code);
         }
-        if begun {
+        if started {
             self.end_run();
         }
         at
     }
 
-    /// A control sequence of the usual form that is here as a whole; else byte by byte.
+    /// Fast path for a complete control sequence without intermediates; others go byte by byte.
     fn feed_csi(&mut self, bytes: &[u8]) -> usize {
         self.parser.clear();
         let mut at = 2;
@@ -91,7 +91,7 @@ impl Screen {
             match byte {
                 0x30..=0x3b => self.parser.params.byte(byte),
                 0x40..=0x7e => {
-                    // By far the most frequent one.
+                    // By far the most frequent sequence.
                     if byte == b'm' && prefix.is_none() {
                         self.sgr();
                     } else {
@@ -182,7 +182,7 @@ impl Screen {
     }
 }
 
-/// A character of two to four bytes that is here as a whole, well formed and no control.
+/// Decodes a complete, well-formed character of two to four bytes that is not a control.
 #[inline(always)]
 pub(super) fn whole_char(bytes: &[u8]) -> Option<(u32, usize)> {
     let low = |byte: u8| u32::from(byte & 0x3f);

@@ -1,11 +1,10 @@
-//! How keys are to be encoded: the kitty protocol's stacks and modifyOtherKeys.
-//! The screen only remembers it; whoever types obeys.
+//! Key encoding: the stacks of the kitty keyboard protocol, and modifyOtherKeys. The screen only
+//! stores these settings; the client that sends the keys applies them.
+/// A push onto a full stack drops the oldest entry.
+const MAX_DEPTH: usize = 16;
+const SUPPORTED_FLAGS: u8 = 0x1f;
 
-/// The deepest stack that is kept.
-const DEPTH: usize = 16;
-const KNOWN: u8 = 0x1f;
-
-/// Keyboard flags of both buffers. The last of each stack is in force.
+/// Keyboard flags of both buffers. The last entry of each stack is active.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Keyboard {
     pub normal: Vec<u8>,
@@ -27,10 +26,10 @@ impl Keyboard {
         if stack.is_empty() {
             stack.push(0);
         }
-        if stack.len() >= DEPTH {
+        if stack.len() >= MAX_DEPTH {
             stack.remove(0);
         }
-        stack.push(flags as u8 & KNOWN);
+        stack.push(flags as u8 & SUPPORTED_FLAGS);
     }
 
     pub fn pop(&mut self, alternate: bool, count: usize) {
@@ -41,11 +40,11 @@ impl Keyboard {
         }
     }
 
-    pub fn set(&mut self, alternate: bool, flags: i32, how: i32) {
-        let flags = flags as u8 & KNOWN;
+    pub fn set(&mut self, alternate: bool, flags: i32, mode: i32) {
+        let flags = flags as u8 & SUPPORTED_FLAGS;
         let stack = self.stack(alternate);
         let old = stack.last().copied().unwrap_or(0);
-        let new = match how {
+        let new = match mode {
             0 | 1 => flags,
             2 => old | flags,
             3 => old & !flags,

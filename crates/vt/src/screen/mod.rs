@@ -1,4 +1,4 @@
-//! The screen: what all the bytes so far add up to.
+//! The screen: the state after all input so far.
 
 mod charset;
 mod csi;
@@ -34,13 +34,13 @@ pub(crate) use osc::{Colors, default_color, wanted as wanted_osc};
 
 const MIN_COLS: u16 = 2;
 const MIN_ROWS: u16 = 1;
-/// Larger screens are cut to this, which bounds what one of them can take.
+/// Larger sizes are clamped, which bounds the memory of a screen.
 const MAX_COLS: u16 = 4096;
 const MAX_ROWS: u16 = 2048;
 const MAX_SCROLLBACK: usize = 1_000_000;
-/// The most answers and events one call to `feed` returns; what is beyond is dropped.
-const REPLY_ROOM: usize = 64 * 1024;
-const EVENT_ROOM: usize = 1024;
+/// Further replies and events of one call to `feed` are dropped.
+const MAX_REPLY_BYTES: usize = 64 * 1024;
+const MAX_EVENTS: usize = 1024;
 
 /// Columns and rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ pub struct Size {
 }
 
 impl Size {
-    fn sane(self) -> Size {
+    fn clamped(self) -> Size {
         Size {
             cols: self.cols.clamp(MIN_COLS, MAX_COLS),
             rows: self.rows.clamp(MIN_ROWS, MAX_ROWS),
@@ -60,51 +60,51 @@ impl Size {
     }
 }
 
-/// Where the cursor is, counted from 0.
+/// The position of the cursor, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
     /// Row from the top of the screen.
     pub row: u16,
-    /// Column; the last one also while a wrap is pending.
+    /// Column. While a wrap is pending it is the last one.
     pub col: u16,
-    /// Whether the program lets it be seen.
+    /// Whether the program shows the cursor.
     pub visible: bool,
 }
 
-/// What came of some bytes, beside the picture.
+/// Output of `feed` besides the changed screen.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Fed {
-    /// Answers to the program's questions, to be typed into its terminal.
+    /// Replies to the program's queries, to be written to its terminal as input.
     pub replies: Vec<u8>,
-    /// What others may want to know.
+    /// Events for clients.
     pub events: Vec<Event>,
 }
 
-/// Something a program said that is not on the picture.
+/// A notification by a program that is not visible on the screen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The window has a title.
+    /// The window title was set.
     Title(String),
     /// The bell rang.
     Bell,
-    /// The shell is in this directory (OSC 7, or the `Cwd` of OSC 633).
+    /// The shell changed to this directory (OSC 7, or `Cwd` of OSC 633).
     Cwd(String),
     /// A boundary between prompt, command and output (OSC 133 and 633).
     Mark(Mark),
 }
 
-/// A terminal screen: feed it bytes, ask it for pictures.
+/// A terminal screen that processes output and can be exported at any time.
 #[derive(Clone)]
 pub struct Screen {
     pub(crate) cols: usize,
     pub(crate) rows: usize,
-    /// The buffer that is shown, and the other one.
+    /// The active buffer, and the other one.
     pub(crate) buf: Buffer,
     pub(crate) other: Buffer,
     pub(crate) alt: bool,
 
     pub(crate) pen: Style,
-    /// The number of the pen, unless it changed since.
+    /// The style number of the pen, or `None` if the pen changed since.
     pen_number: Option<u32>,
     pub(crate) styles: Styles,
     pub(crate) clusters: Clusters,
@@ -123,16 +123,16 @@ pub struct Screen {
     pub(crate) cwd: String,
     pub(crate) mark: Option<Mark>,
 
-    /// A wrap is pending at the right margin: where the cursor stood then.
+    /// The cursor position at which a wrap at the right margin is pending.
     margin_wrap: Option<(usize, usize)>,
     checksum_reports: bool,
     fed: Fed,
 }
 
 impl Screen {
-    /// A blank screen that keeps up to `scrollback` lines.
+    /// Creates a blank screen that keeps up to `scrollback` lines.
     pub fn new(size: Size, scrollback: usize) -> Screen {
-        let size = size.sane();
+        let size = size.clamped();
         let (cols, rows) = (usize::from(size.cols), usize::from(size.rows));
         let mut buf = Buffer::new(cols, rows, scrollback.min(MAX_SCROLLBACK));
         buf.fill(Cell::NULL);
@@ -164,18 +164,18 @@ impl Screen {
         }
     }
 
-    /// Gives the screen a new size; wrapped lines of the normal buffer are laid out afresh.
+    /// Resizes the screen and reflows wrapped lines of the normal buffer.
     pub fn resize(&mut self, size: Size) {
-        let size = size.sane();
+        let size = size.clamped();
         if size == self.size() {
             return;
         }
         let (cols, rows) = (usize::from(size.cols), usize::from(size.rows));
         (self.cols, self.rows) = (cols, rows);
-        let (shown, other) =
+        let (active, other) =
             if self.alt { (Reflow::No, Reflow::Yes) } else { (Reflow::Yes, Reflow::No) };
         let mut names = NamesMut { styles: &mut self.styles, clusters: &mut self.clusters };
-        self.buf.resize((cols, rows), shown, &mut names);
+        self.buf.resize((cols, rows), active, &mut names);
         self.other.resize((cols, rows), other, &mut names);
         self.margin_wrap = None;
         self.sweep_if_due();
@@ -186,7 +186,7 @@ impl Screen {
         Size { cols: self.cols as u16, rows: self.rows as u16 }
     }
 
-    /// Where the cursor is.
+    /// Position and visibility of the cursor.
     pub fn cursor(&self) -> Cursor {
         Cursor {
             row: self.buf.y as u16,
@@ -195,38 +195,38 @@ impl Screen {
         }
     }
 
-    /// The title of the window, empty when none was set.
+    /// The window title, empty if none was set.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Whether the alternate buffer is shown.
+    /// Whether the alternate buffer is active.
     pub fn alt_screen(&self) -> bool {
         self.alt
     }
 
-    /// What the program asked of keyboard, mouse and display.
+    /// The keyboard, mouse and display modes that the program set.
     pub fn modes(&self) -> &Modes {
         &self.modes
     }
 
-    /// The directory the shell last said it was in, empty when it said none.
+    /// The directory that the shell last reported, empty if it reported none.
     pub fn cwd(&self) -> &str {
         &self.cwd
     }
 
-    /// The last boundary the shell marked.
+    /// The last boundary that the shell marked.
     pub fn mark(&self) -> Option<Mark> {
         self.mark
     }
 
-    /// Lines that can be scrolled back to.
+    /// The number of scrollback lines.
     pub fn scrollback(&self) -> usize {
         self.normal().scrollback.len()
     }
 
-    /// Whether checksums of the screen are reported (DECRQCRA). They let a program
-    /// read the screen, so this is for conformance runs only.
+    /// Enables checksum reports (DECRQCRA). They let a program read the screen, so this is for
+    /// conformance tests only.
     pub fn set_checksum_reports(&mut self, on: bool) {
         self.checksum_reports = on;
     }
@@ -252,7 +252,7 @@ impl Screen {
         self.pen_number = None;
     }
 
-    /// The number of the pen.
+    /// The style number of the pen.
     #[inline]
     fn pen_number(&mut self) -> u32 {
         match self.pen_number {
@@ -260,7 +260,7 @@ impl Screen {
             None => {
                 let number = match compact::pack(&self.pen.for_cell()) {
                     Some(number) => number,
-                    None => self.unusual_pen_number(),
+                    None => self.intern_pen(),
                 };
                 self.pen_number = Some(number);
                 number
@@ -268,12 +268,12 @@ impl Screen {
         }
     }
 
-    fn unusual_pen_number(&mut self) -> u32 {
+    fn intern_pen(&mut self) -> u32 {
         self.sweep_if_due();
         self.styles.number(self.pen.for_cell())
     }
 
-    /// The cell an erase leaves.
+    /// The cell that an erase leaves behind.
     #[inline]
     fn erased(&mut self) -> Cell {
         if self.pen.bg & COLOR == 0 {
@@ -282,7 +282,7 @@ impl Screen {
         Cell::null(self.styles.number(self.pen.erase()))
     }
 
-    /// Moves the region up by one line.
+    /// Scrolls the region up by one line.
     fn scroll(&mut self, wrapped: bool) {
         let fill = self.erased();
         let names = Names { styles: &self.styles, clusters: &self.clusters };
@@ -295,7 +295,7 @@ impl Screen {
         }
     }
 
-    /// Forgets styles, clusters and links that no cell uses any more.
+    /// Removes styles, clusters and links that no cell uses.
     fn sweep(&mut self) {
         let mut styles = vec![false; self.styles.highest() + 1];
         let mut clusters = vec![false; self.clusters.highest()];
@@ -317,18 +317,18 @@ impl Screen {
     }
 
     fn reply(&mut self, answer: &[u8]) {
-        if self.fed.replies.len() + answer.len() <= REPLY_ROOM {
+        if self.fed.replies.len() + answer.len() <= MAX_REPLY_BYTES {
             self.fed.replies.extend_from_slice(answer);
         }
     }
 
     fn event(&mut self, event: Event) {
-        if self.fed.events.len() < EVENT_ROOM {
+        if self.fed.events.len() < MAX_EVENTS {
             self.fed.events.push(event);
         }
     }
 
-    /// Bytes of memory in use beyond the screen's own, near enough for a report.
+    /// The approximate heap memory in bytes, for reports.
     pub fn heap(&self) -> usize {
         self.buf.heap()
             + self.other.heap()

@@ -1,52 +1,52 @@
-//! Modes: what programs switch on and off, and how they ask about it.
+//! Terminal modes: set, reset, reported, saved and restored.
 
 use super::Screen;
 use crate::grid::buffer::Margins;
 
-/// What the program asked of keyboard, mouse and display.
+/// The keyboard, mouse and display modes that the program set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Modes {
     /// DECCKM: cursor keys send application sequences.
     pub app_cursor: bool,
-    /// DECKPAM: so does the keypad.
+    /// DECKPAM: the keypad sends application sequences.
     pub app_keypad: bool,
-    /// Pasted text is put in brackets.
+    /// Pasted text is bracketed.
     pub bracketed_paste: bool,
-    /// IRM: printed characters shift the rest of the line.
+    /// IRM: a printed character shifts the rest of the line.
     pub insert: bool,
-    /// DECOM: rows are counted from the region's top.
+    /// DECOM: rows are counted from the top of the region.
     pub origin: bool,
-    /// Backspace goes on at the end of the line above.
+    /// Backspace at the start of a line moves to the end of the line above.
     pub reverse_wrap: bool,
     /// Focus changes are reported.
     pub send_focus: bool,
-    /// The program is in the middle of an update.
+    /// The program is in the middle of a synchronized update.
     pub synchronized: bool,
     /// DECAWM: lines wrap.
     pub wrap: bool,
     /// LNM: a line feed is also a carriage return.
     pub line_feed: bool,
-    /// DECSCNM: the whole screen is shown in reverse.
+    /// DECSCNM: the whole screen is in reverse video.
     pub reverse_video: bool,
     /// DECLRMM: side margins can be set.
     pub margins: bool,
-    /// DECTCEM, reset: the cursor is not shown.
+    /// DECTCEM is reset: the cursor is hidden.
     pub cursor_hidden: bool,
-    /// The cursor blinks where its style leaves that open.
+    /// The cursor blinks unless its style overrides that.
     pub blink: bool,
-    /// The style of the cursor, when the program chose one.
+    /// Shape and blinking of the cursor, if the program chose them.
     pub cursor_style: Option<(CursorShape, bool)>,
     /// Which mouse events are reported.
     pub mouse: MouseMode,
-    /// And in what form.
+    /// The format of mouse reports.
     pub mouse_encoding: MouseEncoding,
-    /// DECSACE: attributes change in the rectangle, not in the stream of characters.
+    /// DECSACE: attribute changes apply to the rectangle, not to the stream of characters.
     pub(crate) rect_exact: bool,
-    /// DECSCL: the conformance level, and whether controls are sent in 7 bits.
+    /// DECSCL: the conformance level, and whether controls are sent as 7 bits.
     pub(crate) level: (u8, u8),
-    /// Modes that are remembered and have no effect here, a bit each.
+    /// Modes that are stored but have no effect here, one bit each.
     pub(crate) inert: u64,
-    /// What XTSAVE kept of the private modes.
+    /// The private modes that XTSAVE saved: which, and their values.
     pub(crate) kept: (u64, u64),
 }
 
@@ -71,13 +71,13 @@ pub enum MouseMode {
     X10,
     /// Presses and releases.
     Vt200,
-    /// And moves while a button is held.
+    /// Presses, releases, and motion while a button is down.
     Drag,
-    /// And all moves.
+    /// Presses, releases and all motion.
     Any,
 }
 
-/// The form of a mouse report.
+/// The format of a mouse report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MouseEncoding {
     /// Three bytes.
@@ -117,21 +117,21 @@ impl Default for Modes {
     }
 }
 
-/// Private modes without effect on the picture; their bit is their place here.
+/// Private modes without effect on the screen. The index is the bit.
 const INERT: [i32; 30] = [
     2, 4, 18, 19, 34, 35, 36, 40, 41, 42, 57, 60, 61, 64, 68, 73, 81, 95, 96, 97, 98, 99, 100, 101,
     102, 103, 104, 106, 1007, 1034,
 ];
-/// The same among the ANSI modes.
+/// ANSI modes without effect on the screen.
 const INERT_ANSI: [i32; 1] = [12];
-/// Modes XTSAVE knows, by the same rule.
+/// Modes that XTSAVE supports. The index is the bit.
 const SAVABLE: [i32; 22] = [
     1, 5, 6, 7, 9, 12, 25, 45, 47, 66, 69, 1000, 1002, 1003, 1004, 1006, 1016, 1047, 1049, 2004,
     40, 41,
 ];
 
 impl Modes {
-    /// DECSCUSR.
+    /// DECSCUSR: sets shape and blinking of the cursor.
     pub(super) fn set_cursor_style(&mut self, style: i32) {
         let shape = match style {
             0 => {
@@ -146,7 +146,7 @@ impl Modes {
         self.cursor_style = Some((shape, style % 2 == 1));
     }
 
-    /// The parameter DECSCUSR would need; 0 when no style was chosen.
+    /// Returns the DECSCUSR parameter for the current style, or 0 if none was chosen.
     pub(crate) fn cursor_style_param(&self) -> u8 {
         match self.cursor_style {
             None => 0,
@@ -161,7 +161,7 @@ impl Modes {
         }
     }
 
-    /// Modes without effect that are set.
+    /// Returns the modes without effect that are set.
     pub(crate) fn inert_set(&self) -> impl Iterator<Item = i32> {
         let bits = self.inert;
         INERT.into_iter().enumerate().filter(move |(i, _)| bits >> i & 1 != 0).map(|(_, mode)| mode)
@@ -214,7 +214,7 @@ impl Screen {
             2 if on => {
                 self.charsets = super::Charsets { level: self.charsets.level, ..Default::default() }
             }
-            6 => self.go_to(0, 0),
+            6 => self.move_to(0, 0),
             9 => self.modes.mouse = if on { MouseMode::X10 } else { MouseMode::None },
             1000 => self.modes.mouse = if on { MouseMode::Vt200 } else { MouseMode::None },
             1002 => self.modes.mouse = if on { MouseMode::Drag } else { MouseMode::None },
@@ -313,7 +313,7 @@ impl Screen {
     pub(super) fn report_ansi_mode(&mut self) {
         let mode = self.parser.params.get(0);
         let value = match mode {
-            // Modes of ECMA-48 that no terminal of this kind has.
+            // ECMA-48 modes that terminals of this kind do not implement.
             1 | 2 | 5 | 7 | 10 | 11 | 13..=19 => 4,
             4 => 2 - i32::from(self.modes.insert),
             20 => 2 - i32::from(self.modes.line_feed),
@@ -323,7 +323,7 @@ impl Screen {
         self.reply(format!("\x1b[{mode};{value}$y").as_bytes());
     }
 
-    /// XTSAVE.
+    /// XTSAVE: saves private modes.
     pub(super) fn save_private_modes(&mut self) {
         for i in 0..self.parser.params.len() {
             let mode = self.parser.params.get(i);
@@ -337,7 +337,7 @@ impl Screen {
         }
     }
 
-    /// XTRESTORE.
+    /// XTRESTORE: restores saved private modes.
     pub(super) fn restore_private_modes(&mut self) {
         for i in 0..self.parser.params.len() {
             let mode = self.parser.params.get(i);

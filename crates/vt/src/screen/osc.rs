@@ -1,43 +1,48 @@
-//! Operating system commands: titles, colours, links, directories, marks.
+//! Operating system commands: titles, colors, links, directories, shell marks.
 
 use super::{Event, Screen};
 use crate::style::Style;
 
-/// A boundary the shell marks.
+/// A boundary between prompt, input and output that the shell marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// The prompt begins (A).
     Prompt,
-    /// The prompt ends, what is typed begins (B).
+    /// The prompt ends and user input begins (B).
     Input,
-    /// The command runs, its output begins (C).
+    /// The command starts and its output begins (C).
     Output,
-    /// The command ended (D), with its exit code when the shell said it.
+    /// The command ended (D), with its exit code if the shell reported it.
     Done(Option<i32>),
 }
 
 const PALETTE: usize = 256;
-const SPECIAL_TEXT: usize = 5;
+const ATTRIBUTE_COLORS: usize = 5;
 
-/// Colours that are not the viewer's own: `0xrrggbb`.
+/// Colors that the program set, as `0xrrggbb`. The client's theme applies to the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Colors {
     pub palette: [Option<u32>; PALETTE],
     /// Foreground, background, cursor.
     pub special: [Option<u32>; 3],
-    /// For bold, underlined, blinking, reversed and italic text. Nobody draws with them;
-    /// they are kept for the program that asks again.
-    pub attributes: [Option<u32>; SPECIAL_TEXT],
+    /// For bold, underlined, blinking, reversed and italic text. They are not drawn, only stored
+    /// for programs that query them.
+    pub attributes: [Option<u32>; ATTRIBUTE_COLORS],
 }
 
 impl Default for Colors {
     fn default() -> Self {
-        Colors { palette: [None; PALETTE], special: [None; 3], attributes: [None; SPECIAL_TEXT] }
+        Colors {
+            palette: [None; PALETTE],
+            special: [None; 3],
+            attributes: [None; ATTRIBUTE_COLORS],
+        }
     }
 }
 
 impl Colors {
-    /// The colour of a place in the palette, or of an attribute after it.
+    /// Returns the color at a palette index, or of an attribute, which are numbered after the
+    /// palette.
     fn slot(&mut self, at: usize) -> &mut Option<u32> {
         match at.checked_sub(PALETTE) {
             Some(attribute) => &mut self.attributes[attribute],
@@ -46,11 +51,11 @@ impl Colors {
     }
 }
 
-/// The colours reported while the program has set none: those of a dark theme.
+/// The colors that are reported until the program sets them: those of a dark theme.
 const SPECIAL: [u32; 3] = [0xff_ffff, 0x00_0000, 0xff_ffff];
-const LONGEST_CWD: usize = 8 * 1024;
+const MAX_CWD_BYTES: usize = 8 * 1024;
 
-/// The strings that mean something here; the payload of others is not kept.
+/// Whether an OSC string is supported. The payload of other strings is not stored.
 pub(crate) fn wanted(id: u32) -> bool {
     matches!(id, 0..=2 | 4 | 5 | 7 | 8 | 10..=12 | 104 | 105 | 110..=112 | 133 | 633)
 }
@@ -84,7 +89,7 @@ impl Screen {
     }
 
     fn set_cwd(&mut self, data: &str) {
-        if data.len() > LONGEST_CWD {
+        if data.len() > MAX_CWD_BYTES {
             return;
         }
         let path = match data.strip_prefix("file://") {
@@ -112,20 +117,20 @@ impl Screen {
         self.set_pen(pen);
     }
 
-    /// OSC 4 and 5. The colours of attributes are counted from 0 or after the palette.
+    /// OSC 4 and 5. Attribute colors are numbered from 0 (OSC 5) or after the palette (OSC 4).
     fn indexed_colors(&mut self, data: &str, id: u32, from: usize) {
         let mut slots = data.split(';');
         while let (Some(index), Some(spec)) = (slots.next(), slots.next()) {
             let Some(index) = color_index(index) else { continue };
             let at = from + index;
-            if at >= PALETTE + SPECIAL_TEXT {
+            if at >= PALETTE + ATTRIBUTE_COLORS {
                 continue;
             }
             if spec == "?" {
                 let set = self.colors.as_deref_mut().and_then(|colors| *colors.slot(at));
                 let rgb = set
                     .unwrap_or_else(|| if at < PALETTE { default_color(at) } else { SPECIAL[0] });
-                self.reply(format!("\x1b]{id};{index};{}\x1b\\", spell(rgb)).as_bytes());
+                self.reply(format!("\x1b]{id};{index};{}\x1b\\", format_color(rgb)).as_bytes());
             } else if let Some(rgb) = parse_color(spec) {
                 *self.colors.get_or_insert_default().slot(at) = Some(rgb);
             }
@@ -135,27 +140,27 @@ impl Screen {
     fn reset_palette(&mut self, data: &str) {
         let Some(colors) = &mut self.colors else { return };
         if data.is_empty() {
-            // All indexed colours, and those of attributes are counted after the palette.
+            // Attribute colors are numbered after the palette, so they are reset too.
             colors.palette = [None; PALETTE];
-            colors.attributes = [None; SPECIAL_TEXT];
+            colors.attributes = [None; ATTRIBUTE_COLORS];
         } else {
             for index in data.split(';').filter_map(color_index).filter(|i| *i < PALETTE) {
                 colors.palette[index] = None;
             }
         }
-        self.settle_colors();
+        self.drop_default_colors();
     }
 
     fn reset_attribute_colors(&mut self, data: &str) {
         let Some(colors) = &mut self.colors else { return };
         if data.is_empty() {
-            colors.attributes = [None; SPECIAL_TEXT];
+            colors.attributes = [None; ATTRIBUTE_COLORS];
         } else {
-            for index in data.split(';').filter_map(color_index).filter(|i| *i < SPECIAL_TEXT) {
+            for index in data.split(';').filter_map(color_index).filter(|i| *i < ATTRIBUTE_COLORS) {
                 colors.attributes[index] = None;
             }
         }
-        self.settle_colors();
+        self.drop_default_colors();
     }
 
     fn special_colors(&mut self, data: &str, from: usize) {
@@ -163,7 +168,7 @@ impl Screen {
             if spec == "?" {
                 let set = self.colors.as_ref().and_then(|colors| colors.special[which]);
                 let rgb = set.unwrap_or(SPECIAL[which]);
-                self.reply(format!("\x1b]{};{}\x1b\\", which + 10, spell(rgb)).as_bytes());
+                self.reply(format!("\x1b]{};{}\x1b\\", which + 10, format_color(rgb)).as_bytes());
             } else if let Some(rgb) = parse_color(spec) {
                 self.set_special(which, Some(rgb));
             }
@@ -174,10 +179,10 @@ impl Screen {
         if rgb.is_some() || self.colors.is_some() {
             self.colors.get_or_insert_default().special[which] = rgb;
         }
-        self.settle_colors();
+        self.drop_default_colors();
     }
 
-    fn settle_colors(&mut self) {
+    fn drop_default_colors(&mut self) {
         if self.colors.as_deref() == Some(&Colors::default()) {
             self.colors = None;
         }
@@ -211,7 +216,7 @@ impl Screen {
 
 fn color_index(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|index| digits && *index < PALETTE + SPECIAL_TEXT)
+    text.parse().ok().filter(|index| digits && *index < PALETTE + ATTRIBUTE_COLORS)
 }
 
 /// `rgb:r/g/b` with one to four digits each, or `#` and three, six, nine or twelve.
@@ -252,13 +257,13 @@ fn parse_color(spec: &str) -> Option<u32> {
     Some(rgb)
 }
 
-/// A colour as queries are answered: 16 bits a channel.
-fn spell(rgb: u32) -> String {
+/// Formats a color for a reply, with 16 bits per channel.
+fn format_color(rgb: u32) -> String {
     let [_, r, g, b] = rgb.to_be_bytes();
     format!("rgb:{r:02x}{r:02x}/{g:02x}{g:02x}/{b:02x}{b:02x}")
 }
 
-/// The palette xterm.js draws with.
+/// Returns a color of the default palette of xterm.js.
 pub(crate) fn default_color(index: usize) -> u32 {
     const BASE: [u32; 16] = [
         0x2e3436, 0xcc0000, 0x4e9a06, 0xc4a000, 0x3465a4, 0x75507b, 0x06989a, 0xd3d7cf, 0x555753,
@@ -302,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_read_in_every_form() {
+    fn colors_are_parsed_in_every_format() {
         for (spec, expected) in [
             ("rgb:f/0/8", Some(0xff0088)),
             ("rgb:ff/80/00", Some(0xff8000)),

@@ -1,12 +1,12 @@
-//! Characters onto the screen: wrapping, wide characters, marks, insertion.
+//! Printing characters: wrapping, wide characters, combining marks, insert mode.
 
 use super::feed::whole_char;
 use super::{Screen, charset};
-use crate::grid::cell::{CLUSTER_CHARS, Cell, Glyph};
+use crate::grid::cell::{Cell, Glyph, MAX_CLUSTER_CHARS};
 use crate::width::width;
 
 impl Screen {
-    /// Prints ASCII, all at once where nothing stands in the way.
+    /// Prints ASCII, as a whole run if no mode prevents that.
     pub(super) fn print_ascii(&mut self, text: &[u8]) {
         if self.modes.insert || self.modes.margins || self.charsets.current != b'B' {
             self.begin_run();
@@ -39,7 +39,7 @@ impl Screen {
                 if self.modes.wrap {
                     self.wrap(0);
                 } else {
-                    // Every further character takes the place of the last one.
+                    // Every further character overwrites the last column.
                     self.buf.x = self.cols - 1;
                     text = &text[text.len() - 1..];
                 }
@@ -57,8 +57,8 @@ impl Screen {
         self.end_run();
     }
 
-    /// Before printing: a wide character whose second half is about to go loses the first
-    /// too. Text that goes on where text stopped is still the same run.
+    /// Call before printing. Blanks the first half of a wide character whose second half is about
+    /// to be overwritten. Text directly after text belongs to the same run.
     #[inline]
     pub(super) fn begin_run(&mut self) {
         let x = self.buf.x;
@@ -68,7 +68,7 @@ impl Screen {
         }
     }
 
-    /// After printing: a second half without its first is a blank.
+    /// Call after printing. Blanks a second half that lost its first half.
     #[inline]
     pub(super) fn end_run(&mut self) {
         let x = self.buf.x;
@@ -78,8 +78,8 @@ impl Screen {
         }
     }
 
-    /// Prints characters beyond ASCII from the front of `bytes`, within a run, as long as they
-    /// have columns of their own and the line has room; returns how many bytes those were.
+    /// Prints leading characters beyond ASCII, within a run, until a combining mark or the end of
+    /// the line. Returns the number of bytes printed.
     pub(super) fn print_simple(&mut self, bytes: &[u8]) -> usize {
         if self.modes.insert || self.modes.margins {
             return 0;
@@ -110,7 +110,7 @@ impl Screen {
     /// Prints one character, within a run.
     #[inline]
     pub(super) fn print_code(&mut self, code: u32) {
-        // Most characters have columns of their own, and room.
+        // Fast path: a character that is no combining mark and fits into the line.
         let columns = usize::from(width(code));
         let x = self.buf.x;
         let simple = columns > 0 && code >= 127 && !self.modes.insert && !self.modes.margins;
@@ -125,10 +125,10 @@ impl Screen {
             self.parser.join = columns as u8;
             return;
         }
-        self.print_slowly(code);
+        self.print_any(code);
     }
 
-    fn print_slowly(&mut self, code: u32) {
+    fn print_any(&mut self, code: u32) {
         let code = if code < 127 { charset::map(self.charsets.current, code) } else { code };
         let own = width(code);
         let before = self.parser.join;
@@ -143,7 +143,7 @@ impl Screen {
         let at_margin = self.margin_wrap.take() == Some((self.buf.x, self.buf.y));
         if at_margin || self.buf.x + columns > limit {
             if self.modes.wrap {
-                // What a wide character leaves free at the end is blank.
+                // A wide character that does not fit leaves the end of the line blank.
                 if !at_margin {
                     for col in self.buf.x..limit {
                         self.buf.row().set(col, Cell::null(pen));
@@ -160,7 +160,7 @@ impl Screen {
         let limit = self.line_end();
         let x = self.buf.x;
         if x >= self.cols {
-            // A mark with nothing to join, behind the last column.
+            // A combining mark without a base character, past the last column.
             return;
         }
         if self.modes.insert {
@@ -174,13 +174,13 @@ impl Screen {
         }
         self.buf.x = (x + columns.max(1)).min(self.cols);
         if self.buf.x == limit && limit < self.cols {
-            // Inside margins the cursor waits on the last column.
+            // Between margins the cursor stays on the last column until the next character wraps.
             self.buf.x = limit - 1;
             self.margin_wrap = Some((self.buf.x, self.buf.y));
         }
     }
 
-    /// One past the last column this line may fill.
+    /// Returns the end of the columns that this line may fill.
     fn line_end(&self) -> usize {
         let right = self.buf.margins.right;
         if self.modes.margins && self.buf.x <= right { right + 1 } else { self.cols }
@@ -195,7 +195,7 @@ impl Screen {
         }
     }
 
-    /// To the beginning of the next line, which continues this one.
+    /// Moves to the start of the next line and marks it as wrapped.
     fn wrap(&mut self, start: usize) {
         self.buf.x = start;
         if self.buf.y == self.buf.margins.bottom {
@@ -206,7 +206,7 @@ impl Screen {
         }
     }
 
-    /// Adds a mark to the character before the cursor.
+    /// Adds a combining mark to the character before the cursor.
     fn join(&mut self, code: u32, columns: u8) {
         let Some(c) = char::from_u32(code) else { return };
         let mut x = self.buf.x;
@@ -214,7 +214,7 @@ impl Screen {
             x += 1;
         }
         if x == 0 {
-            return self.place_mark(code);
+            return self.print_mark(code);
         }
         let back = if self.buf.row().width(x - 1) > 0 { 1 } else { 2 };
         let Some(at) = x.checked_sub(back) else { return };
@@ -228,7 +228,7 @@ impl Screen {
             Glyph::Char(first) => text.extend(char::from_u32(first)),
             Glyph::Cluster(number) => text.push_str(self.clusters.get(number)),
         }
-        if text.chars().count() >= CLUSTER_CHARS {
+        if text.chars().count() >= MAX_CLUSTER_CHARS {
             return;
         }
         text.push(c);
@@ -240,15 +240,15 @@ impl Screen {
         }
     }
 
-    /// A mark that has nothing to its left takes a cell of its own.
-    fn place_mark(&mut self, code: u32) {
+    /// Prints a combining mark without a base character into its own cell.
+    fn print_mark(&mut self, code: u32) {
         let pen = self.pen_number();
         let x = self.buf.x;
         self.buf.row().set(x, Cell::new(code, 0, pen));
         self.buf.x = x + 1;
     }
 
-    /// REP: the character before the cursor, again.
+    /// REP: repeats the character before the cursor.
     pub(super) fn repeat(&mut self, count: usize) {
         let columns = usize::from(self.parser.join);
         let Some(at) = self.buf.x.checked_sub(columns).filter(|_| columns > 0) else { return };
@@ -258,7 +258,7 @@ impl Screen {
             Glyph::Cluster(number) => self.clusters.get(number).chars().map(|c| c as u32).collect(),
         };
         self.begin_run();
-        // More than a screenful looks the same, and costs its sender nothing.
+        // More than a screenful would look the same, and is cheap to request.
         for _ in 0..count.min(self.cols * self.rows) {
             for code in &text {
                 self.print_code(*code);

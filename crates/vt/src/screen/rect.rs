@@ -1,4 +1,4 @@
-//! Rectangles: filled, erased, copied, changed and summed.
+//! Rectangle operations: fill, erase, copy, change attributes, checksum.
 
 use super::Screen;
 use crate::grid::cell::{Cell, Glyph};
@@ -6,7 +6,7 @@ use crate::grid::row::Spare;
 use crate::parser::Params;
 use crate::style::*;
 
-/// Rows and columns, all bounds included.
+/// Rows and columns. All bounds are inclusive.
 #[derive(Clone, Copy)]
 struct Rect {
     top: usize,
@@ -16,7 +16,7 @@ struct Rect {
 }
 
 impl Screen {
-    /// The rectangle in the parameters from `at` on; `None` when it is empty.
+    /// Parses the rectangle in the parameters starting at `at`. Returns `None` if it is empty.
     fn rect(&self, at: usize) -> Option<Rect> {
         let params = &self.parser.params;
         let margins = self.buf.margins;
@@ -38,7 +38,7 @@ impl Screen {
         (rect.top <= rect.bottom && rect.left <= rect.right).then_some(rect)
     }
 
-    /// DECFRA.
+    /// DECFRA: fills a rectangle with a character.
     pub(super) fn fill_rect(&mut self) {
         let code = self.parser.params.get(0) as u32;
         if !matches!(code, 0x20..=0x7e | 0xa0..=0xff) {
@@ -49,7 +49,7 @@ impl Screen {
         self.put_rect(rect, Cell::new(code, 1, pen));
     }
 
-    /// DECERA and DECSERA.
+    /// DECERA and DECSERA: erase a rectangle.
     pub(super) fn erase_rect(&mut self, spare: Spare) {
         let Some(rect) = self.rect(0) else { return };
         let fill = self.erased();
@@ -71,7 +71,7 @@ impl Screen {
         }
     }
 
-    /// DECCRA.
+    /// DECCRA: copies a rectangle.
     pub(super) fn copy_rect(&mut self) {
         let Some(from) = self.rect(0) else { return };
         let params = &self.parser.params;
@@ -87,7 +87,7 @@ impl Screen {
         for (row, cells) in self.buf.rows.iter_mut().skip(top).zip(copy) {
             let count = cells.len().min(self.cols - left);
             let end = left + count;
-            // What is overwritten may be half of a wide character; so may what comes.
+            // Both the old and the copied cells may split a wide character at the edges.
             if left > 0 && row.width(left - 1) == 2 {
                 row.set(left - 1, Cell::NULL);
             }
@@ -104,12 +104,12 @@ impl Screen {
         }
     }
 
-    /// DECCARA sets attributes, DECRARA turns them around.
+    /// DECCARA sets attributes, DECRARA inverts them.
     pub(super) fn change_rect_attributes(&mut self, last: u8) {
         let Some(rect) = self.rect(0) else { return };
         let params = self.parser.params.clone();
         for y in rect.top..=rect.bottom {
-            // As a stream the first row runs to its end, and the last from its start.
+            // A stream extends from the first row's start column through the last row's end column.
             let stream = !self.modes.rect_exact;
             let from = if stream && y > rect.top { 0 } else { rect.left };
             let to = if stream && y < rect.bottom { self.cols - 1 } else { rect.right };
@@ -125,20 +125,20 @@ impl Screen {
                     change(&mut style, &params, i, last);
                 }
                 let number = self.styles.number(style.for_cell());
-                // A blank that is to show an attribute has to be a character.
-                let shown = if cell.is_null() && style != style.erase() {
+                // A blank can show an attribute only as a space.
+                let changed = if cell.is_null() && style != style.erase() {
                     Cell::new(0x20, 1, number)
                 } else {
                     cell.with_style(number)
                 };
-                self.buf.rows[y].set(x, shown);
+                self.buf.rows[y].set(x, changed);
             }
         }
         self.pen_number = None;
     }
 
-    /// DECRQCRA: the sum of the characters, a blank counting as a space. Attributes are
-    /// left out and the sum is not negated, the form conformance suites compare with.
+    /// DECRQCRA: reports the sum of the characters, counting a blank as a space. Attributes are
+    /// ignored and the sum is not negated, as conformance suites expect.
     pub(super) fn report_checksum(&mut self) {
         if !self.checksum_reports {
             return;

@@ -1,5 +1,5 @@
-//! Answers to questions. They are made of digits and a few fixed letters only;
-//! nothing a program or a stranger wrote ever comes back as input.
+//! Replies to queries. They consist of digits and a few fixed letters only: output of a program
+//! is never echoed back as input.
 
 use super::Screen;
 
@@ -22,7 +22,7 @@ impl Screen {
         }
     }
 
-    /// XTVERSION.
+    /// XTVERSION: reports name and version.
     pub(super) fn report_version(&mut self) {
         if self.parser.params.get(0) == 0 {
             self.reply(concat!("\x1bP>|stead(", env!("CARGO_PKG_VERSION"), ")\x1b\\").as_bytes());
@@ -32,7 +32,7 @@ impl Screen {
     fn position(&self) -> (usize, usize) {
         let margins = self.buf.margins;
         let (x, y) = (self.buf.x, self.buf.y);
-        // Side margins are ours alone; the rest is counted as xterm.js does.
+        // Only side margins, which xterm.js does not support, change how positions are counted.
         if self.modes.origin && self.modes.margins {
             return (y.saturating_sub(margins.top) + 1, x.saturating_sub(margins.left) + 1);
         }
@@ -56,8 +56,8 @@ impl Screen {
                 let (row, col) = self.position();
                 self.reply(format!("\x1b[?{row};{col}R").as_bytes());
             }
-            // No printer, no user-defined keys, a North American keyboard in the words of the
-            // terminal DA2 says this is, no locator.
+            // No printer, no user-defined keys, a North American keyboard as reported by the
+            // terminal type of DA2, no locator.
             15 => self.reply(b"\x1b[?13n"),
             25 => self.reply(b"\x1b[?20n"),
             26 => self.reply(b"\x1b[?27;1n"),
@@ -74,7 +74,7 @@ impl Screen {
         }
     }
 
-    /// DECREQTPARM.
+    /// DECREQTPARM: reports communication parameters.
     pub(super) fn terminal_parameters(&mut self) {
         if let which @ 0..=1 = self.parser.params.get(0) {
             self.reply(format!("\x1b[{};1;1;128;128;1;0x", which + 2).as_bytes());
@@ -86,7 +86,7 @@ impl Screen {
         self.reply(format!("\x1b[?{flags}u").as_bytes());
     }
 
-    /// XTMODKEYS.
+    /// XTMODKEYS: sets the mode modifyOtherKeys.
     pub(super) fn set_key_modifiers(&mut self) {
         let params = &self.parser.params;
         if params.get(0) == 4 {
@@ -103,7 +103,7 @@ impl Screen {
         }
     }
 
-    /// DECSCL.
+    /// DECSCL: sets the conformance level.
     pub(super) fn set_level(&mut self) {
         let params = &self.parser.params;
         let (level, bits) = (params.get(0), params.get(1));

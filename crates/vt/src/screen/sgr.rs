@@ -1,4 +1,4 @@
-//! SGR: colours and attributes of the pen.
+//! SGR: colors and attributes of the pen.
 
 use super::Screen;
 use crate::parser::{MISSING, Params};
@@ -21,7 +21,7 @@ pub(super) fn apply(pen: &mut Style, params: &Params) {
             40..=47 => pen.bg = palette(pen.bg, P16, p - 40),
             90..=97 => pen.fg = palette(pen.fg, P16, p - 90 + 8),
             100..=107 => pen.bg = palette(pen.bg, P16, p - 100 + 8),
-            // By far the most frequent of the long forms.
+            // By far the most frequent extended color.
             38 | 48 if params.get(i + 1) == 5 && i + 2 < params.len() && !params.has_subs() => {
                 let word = if p == 38 { &mut pen.fg } else { &mut pen.bg };
                 *word = palette(*word, P256, params.get(i + 2) & 255);
@@ -30,7 +30,7 @@ pub(super) fn apply(pen: &mut Style, params: &Params) {
             38 | 48 | 58 => i += extended(pen, params, i),
             39 => pen.fg &= !COLOR,
             49 => pen.bg &= !COLOR,
-            // xterm.js stores "none" as the colour with all bits set, which is white.
+            // xterm.js stores "none" as the color with all bits set, which is white.
             59 => {
                 pen.ext |= COLOR;
                 pen.update_extended();
@@ -76,9 +76,9 @@ fn underline(pen: &mut Style, style: i32) {
     pen.set_underline_style(style);
 }
 
-/// 38, 48 and 58, with semicolons or colons. Returns how many further parameters were used.
+/// Applies 38, 48 or 58, with semicolons or colons. Returns how many further parameters were used.
 fn extended(pen: &mut Style, params: &Params, at: usize) -> usize {
-    // target, mode, colour space, then the values
+    // Target, mode, color space, then the values.
     let mut values = [0, 0, MISSING, 0, 0, 0];
     let mut space = 0;
     let mut used = 0;

@@ -1,15 +1,15 @@
-//! Window operations that are safe: sizes in characters, and the stack of titles.
-//! Titles themselves are never reported: they could hold anything.
+//! Safe window operations: sizes in characters, and the title stack. Titles are never reported,
+//! since they could contain any text.
 
 use super::Screen;
 
-const STACK: usize = 10;
+const MAX_TITLES: usize = 10;
 
 impl Screen {
     pub(super) fn window(&mut self) {
         let params = &self.parser.params;
-        let (what, which) = (params.get(0), params.get(1));
-        match what {
+        let (operation, which) = (params.get(0), params.get(1));
+        match operation {
             11 => self.reply(b"\x1b[1t"),
             13 => self.reply(b"\x1b[3;0;0t"),
             18 => self.reply(format!("\x1b[8;{};{}t", self.rows, self.cols).as_bytes()),
@@ -46,7 +46,7 @@ impl Screen {
 }
 
 fn push(stack: &mut Vec<String>, text: &str) {
-    if stack.len() >= STACK {
+    if stack.len() >= MAX_TITLES {
         stack.remove(0);
     }
     stack.push(text.to_owned());

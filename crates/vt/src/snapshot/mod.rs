@@ -1,12 +1,11 @@
-//! The screen as escape sequences: written to a fresh terminal of the same size,
-//! they make the same terminal.
+//! The screen as escape sequences: written to a fresh terminal of the same size, they bring it to
+//! the same state.
 //!
-//! The order matters. Printing comes first, under plain modes; margins and origin
-//! mode home the cursor, so they come before it; the pen, character sets and
-//! modes that change printing come after; a character that a mark may still join
-//! is printed once more at the very end; and the bytes of an unfinished sequence
-//! are last. There is no question among them, and synchronized output, which
-//! would freeze the reader, is left out.
+//! The order matters. Text is printed first, in default modes. Margins and origin mode home the
+//! cursor, so they precede its position. The pen, character sets and modes that change printing
+//! follow. A character that a combining mark may still join is printed again at the very end,
+//! followed by the bytes of an incomplete sequence. There are no queries among them, and
+//! synchronized output, which would freeze the client, is left out.
 
 mod paint;
 mod pen;
@@ -21,27 +20,27 @@ use crate::style::Style;
 use paint::{Painter, Piece};
 
 impl Screen {
-    /// The whole terminal, with all lines that can be scrolled back to.
+    /// Returns the whole terminal, with all of the scrollback.
     pub fn snapshot(&self) -> Vec<u8> {
         self.snapshot_with(usize::MAX)
     }
 
-    /// The whole terminal, with at most so many lines of scrollback.
+    /// Returns the whole terminal, with at most `scrollback_lines` lines of scrollback.
     pub fn snapshot_with(&self, scrollback_lines: usize) -> Vec<u8> {
         let mut painter = Painter::new(self);
         self.write_prologue(&mut painter.out);
         let normal = self.normal();
         if !self.alt {
-            painter.saved_away(&self.other.saved);
+            painter.save_alternate(&self.other.saved);
         }
         self.paint_normal(&mut painter, normal, scrollback_lines);
         self.write_stack(&mut painter.out, &self.keyboard.normal);
         if self.alt {
-            // What the other buffer keeps while it is away.
+            // The state of the normal buffer while the alternate one is active.
             painter.tabs(&normal.tabs);
             painter.margins(normal);
-            painter.saved(normal);
-            painter.place(normal.x.min(self.cols - 1), normal.y);
+            painter.save_cursor(normal);
+            painter.move_to(normal.x.min(self.cols - 1), normal.y);
             painter.pen(Style::default());
             painter.out.extend_from_slice(b"\x1b[?1047h\x1b[H");
             painter.begin();
@@ -53,7 +52,7 @@ impl Screen {
         }
         painter.tabs(&self.buf.tabs);
         painter.margins(&self.buf);
-        painter.saved(&self.buf);
+        painter.save_cursor(&self.buf);
         self.write_titles(&mut painter.out);
         self.write_modes(&mut painter.out);
         self.write_cursor(&mut painter);
@@ -67,17 +66,17 @@ impl Screen {
         let mut packed = buffer.scrollback.last(lines).peekable();
         let first_row = buffer.rows.front().is_some_and(|row| row.wrapped);
         let wrapped = packed.peek().map_or(first_row, |line| line.wrapped());
-        painter.saved_before(buffer, lines);
+        painter.save_scrolled_off(buffer, lines);
         if wrapped {
             painter.begin_wrapped();
         }
         let (mut now, mut next) = (Vec::new(), Vec::new());
-        // Whether the line before was left by `open_line`.
+        // Whether the previous line was written by `open_line`.
         let mut open = false;
         while let Some(line) = packed.next() {
-            let follows = packed.peek().map_or(first_row, |line| line.wrapped());
+            let continues = packed.peek().map_or(first_row, |line| line.wrapped());
             if line.wrapped() == open {
-                let done = if follows {
+                let done = if continues {
                     packed.peek().is_some_and(|next| painter.open_line(line, *next, open))
                 } else if open {
                     painter.close_line(line)
@@ -85,7 +84,7 @@ impl Screen {
                     painter.simple_line(line)
                 };
                 if done {
-                    open = follows;
+                    open = continues;
                     continue;
                 }
             }
@@ -94,13 +93,13 @@ impl Screen {
                 painter.enter_open(now[0]);
                 open = false;
             }
-            if follows {
+            if continues {
                 match packed.peek() {
                     Some(line) => line.pieces(&mut next),
                     None => row_pieces(self, &buffer.rows[0], &mut next),
                 }
             }
-            painter.row(&now, follows.then_some(&next[..]));
+            painter.row(&now, continues.then_some(&next[..]));
         }
         if lines > 0 {
             paint_all_rows(painter, buffer);
@@ -114,17 +113,17 @@ fn row_pieces<'a>(screen: &'a Screen, row: &Row, out: &mut Vec<Piece<'a>>) {
     let names = Names { styles: &screen.styles, clusters: &screen.clusters };
     paint::pieces(row, screen.cols, names, out);
     if screen.buf.x >= screen.cols && std::ptr::eq(row, &screen.buf.rows[screen.buf.y]) {
-        // The cursor can only wait behind the last column where something is.
+        // A wrap can only be pending after the last column was printed.
         paint::end_in_content(screen.cols, out);
     }
 }
 
-/// All rows, so that what is above is pushed out at the top.
+/// Paints all rows, so that the lines above scroll off the screen.
 fn paint_all_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
     paint(painter, buffer, buffer.rows.len());
 }
 
-/// The rows down to the last one that is not blank.
+/// Paints the rows down to the last one that is not blank.
 fn paint_rows(painter: &mut Painter<'_>, buffer: &Buffer) {
     let blank = |row: &Row| row.cells().iter().all(|c| *c == Cell::NULL) && !row.wrapped;
     let count = buffer.rows.iter().rposition(|row| !blank(row)).map_or(0, |y| y + 1);
@@ -136,14 +135,14 @@ fn paint(painter: &mut Painter<'_>, buffer: &Buffer, count: usize) {
     let (mut now, mut next) = (Vec::new(), Vec::new());
     for y in 0..count {
         row_pieces(screen, &buffer.rows[y], &mut now);
-        let follows = y + 1 < count && buffer.rows[y + 1].wrapped;
-        if follows {
+        let continues = y + 1 < count && buffer.rows[y + 1].wrapped;
+        if continues {
             row_pieces(screen, &buffer.rows[y + 1], &mut next);
         }
         if y + 1 == count {
             painter.last_row(&now);
         } else {
-            painter.row(&now, follows.then_some(&next[..]));
+            painter.row(&now, continues.then_some(&next[..]));
         }
     }
 }

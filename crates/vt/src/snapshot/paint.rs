@@ -1,4 +1,4 @@
-//! Rows as escape sequences, with as little as will do.
+//! Rows as escape sequences, as short as possible.
 
 use crate::Screen;
 use crate::grid::buffer::{Buffer, Saved, Tabs};
@@ -10,14 +10,14 @@ use crate::width::width;
 
 use super::pen::sgr_change;
 
-/// A cell or two, ready to be written.
+/// One cell, or a wide character with its spacer, ready to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     style: Style,
     content: Content<'a>,
-    /// Columns the terminal will take for it; 0 for a mark that stands alone.
+    /// Columns that the terminal advances; 0 for a combining mark without a base character.
     width: u8,
-    /// Cells it covers.
+    /// Number of cells it covers.
     span: u8,
 }
 
@@ -31,8 +31,8 @@ enum Content<'a> {
 impl Piece<'_> {
     const BLANK: Self = Piece { style: Style::PLAIN, content: Content::Blank, width: 1, span: 1 };
 
-    /// A wide character that lost its second half cannot be printed again.
-    fn sound(self) -> Self {
+    /// Replaces a wide character without its second half, which cannot be printed.
+    fn printable(self) -> Self {
         if self.width != 2 || self.span == 2 {
             return self;
         }
@@ -69,25 +69,25 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec
         };
         let span = if pair { 2 } else { 1 };
         let style = names.styles.get(cell.style);
-        out.push(Piece { style, content, width: cell.width(), span }.sound());
+        out.push(Piece { style, content, width: cell.width(), span }.printable());
         at += usize::from(span);
     }
     trim(out);
 }
 
-/// What lies beyond the last piece is blank anyway.
+/// Removes trailing blanks: cells beyond the last piece are blank anyway.
 fn trim(out: &mut Vec<Piece<'_>>) {
     while out.last().is_some_and(|last| last.is_blank() && last.style == Style::PLAIN) {
         out.pop();
     }
 }
 
-/// Makes a blank last column a space, unless the whole row is one blank, which can be
-/// erased behind the cursor.
+/// Replaces a blank last column by a space, unless the whole row is blank in one style: that row
+/// can be erased with the cursor past its end.
 pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
     let reach: usize = out.iter().map(|piece| usize::from(piece.span)).sum();
     if let Some(last) = out.last_mut().filter(|last| reach == cols && last.style.is_odd()) {
-        // It will be printed once more, when an odd pen can no longer be had.
+        // The last column is printed again later, when an odd pen can no longer be set.
         last.style.set_underline_style(1);
     }
     let plain = out.iter().all(|p| p.is_blank() && p.style == out[0].style);
@@ -114,7 +114,7 @@ impl<'a> Line<'a> {
                     Piece { style, content: Content::Text(text), width, span }
                 }
             };
-            // The other half of a cluster is packed on its own.
+            // The second half of a cluster is packed separately.
             if matches!(packed, Packed::Half)
                 && let Some(last) = out.last_mut()
                 && last.width == 2
@@ -127,36 +127,36 @@ impl<'a> Line<'a> {
             out.push(piece);
         });
         for piece in out.iter_mut() {
-            *piece = piece.sound();
+            *piece = piece.printable();
         }
         trim(out);
     }
 }
 
-/// A blank of two columns.
+/// An ideographic space: a blank of two columns.
 const WIDE: &[u8] = "\u{3000}".as_bytes();
 
-/// How the cursor gets from a row to the next one.
+/// How the cursor moves from a row to the next one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    ByWrapping,
-    Otherwise,
+enum RowEnd {
+    Wrap,
+    NewLine,
 }
 
-/// Writes rows, and knows what the reading terminal has come to.
+/// Writes rows and tracks the state of the terminal that reads them.
 pub(super) struct Painter<'a> {
     pub screen: &'a Screen,
     pub out: Vec<u8>,
     pen: Style,
     x: usize,
     y: usize,
-    /// The style of cells of this row that were not written.
+    /// The style of the unwritten cells of this row.
     fill: Style,
-    /// Columns where something was written only for its effect.
-    stained: Vec<usize>,
-    /// The saved cursor was used to make an odd pen, and is to be set again.
-    borrowed: bool,
-    /// The saved cursor of this buffer is in its place already.
+    /// Columns that were written only for a side effect and still need their content.
+    dirty: Vec<usize>,
+    /// The saved cursor was overwritten to set an odd pen, and has to be saved again.
+    overwrote_saved: bool,
+    /// The saved cursor of this buffer is already set.
     saved_early: bool,
 }
 
@@ -169,20 +169,21 @@ impl<'a> Painter<'a> {
             x: 0,
             y: 0,
             fill: Style::PLAIN,
-            stained: Vec::new(),
-            borrowed: false,
+            dirty: Vec::new(),
+            overwrote_saved: false,
             saved_early: false,
         }
     }
 
-    /// A blank screen begins, with the cursor at home.
+    /// Starts on a blank screen with the cursor at home.
     pub fn begin(&mut self) {
         (self.x, self.y) = (0, 0);
         self.fill = Style::PLAIN;
-        self.stained.clear();
+        self.dirty.clear();
     }
 
-    /// The first row continues one that is gone: it is wrapped into and moved to the top.
+    /// Starts with a first row that continues a dropped line: wraps into it and scrolls it to the
+    /// top.
     pub fn begin_wrapped(&mut self) {
         if self.screen.rows < 2 {
             return;
@@ -191,7 +192,7 @@ impl<'a> Painter<'a> {
         self.go(self.screen.cols - 1);
         self.out.extend_from_slice(b"  \x1b[S\x1b[H");
         self.begin();
-        self.stained.push(0);
+        self.dirty.push(0);
     }
 
     pub fn number(&mut self, number: u32) {
@@ -206,8 +207,8 @@ impl<'a> Painter<'a> {
         self.out.push(last);
     }
 
-    /// Puts the cursor anywhere, when neither margins nor origin mode are in force.
-    pub fn place(&mut self, x: usize, y: usize) {
+    /// Moves the cursor to any position while neither margins nor origin mode are set.
+    pub fn move_to(&mut self, x: usize, y: usize) {
         self.out.extend_from_slice(b"\x1b[");
         if (x, y) != (0, 0) {
             self.number(y as u32 + 1);
@@ -218,19 +219,20 @@ impl<'a> Painter<'a> {
         (self.x, self.y) = (x, y);
     }
 
-    /// A line of ASCII that neither continues nor is continued. Says whether it was one.
+    /// Writes a line of ASCII that neither continues nor is continued. Returns `false`, without
+    /// output, for any other line.
     pub fn simple_line(&mut self, line: Line<'_>) -> bool {
         if let Some(text) = line.plain() {
             self.plain_line(text);
             return true;
         }
-        let (start, pen, borrowed) = (self.out.len(), self.pen, self.borrowed);
+        let (start, pen, overwrote_saved) = (self.out.len(), self.pen, self.overwrote_saved);
         let simple = line.ascii_runs(|style, text, ahead| {
             if self.pen != *style {
                 self.change_pen(*style);
             }
             match ahead {
-                // A copy of known size is one instruction; what is too much is taken back.
+                // A copy of constant size is one instruction; the excess is truncated.
                 Some(ahead) if text.len() <= ahead.len() => {
                     let end = self.out.len() + text.len();
                     self.out.extend_from_slice(ahead);
@@ -243,13 +245,13 @@ impl<'a> Painter<'a> {
             self.new_line();
         } else {
             self.out.truncate(start);
-            (self.pen, self.borrowed) = (pen, borrowed);
+            (self.pen, self.overwrote_saved) = (pen, overwrote_saved);
         }
         simple
     }
 
-    /// A line of plain text that fills its row, so that the first character of the next one,
-    /// which is such text too, wraps by itself. Says whether it was one.
+    /// Writes plain text that fills its row, so that the first character of the next row, also
+    /// plain text, wraps automatically. Returns `false`, without output, for any other line.
     pub fn open_line(&mut self, line: Line<'_>, next: Line<'_>, entering: bool) -> bool {
         let fills = |text: &[u8]| text.len() == self.screen.cols && !text.contains(&0);
         let continues = |text: &[u8]| text.first().is_some_and(|byte| *byte != 0);
@@ -266,7 +268,7 @@ impl<'a> Painter<'a> {
         true
     }
 
-    /// The last line of those. Says whether it was plain text.
+    /// Writes the last row of a line that `open_line` started. Returns whether it is plain text.
     pub fn close_line(&mut self, line: Line<'_>) -> bool {
         let Some(text) = line.plain() else { return false };
         self.pen(Style::PLAIN);
@@ -275,7 +277,7 @@ impl<'a> Painter<'a> {
         true
     }
 
-    /// A line that was left open goes on with something else.
+    /// Continues a line that `open_line` started with a row that is not plain text.
     pub fn enter_open(&mut self, first: Piece<'_>) {
         self.pen(first.style);
         self.print(&first);
@@ -306,22 +308,22 @@ impl<'a> Painter<'a> {
         self.new_line();
     }
 
-    /// A row, and the way to the next one: by wrapping when that one continues it.
+    /// Writes a row and moves to the next one, by wrapping if that one continues it.
     pub fn row(&mut self, row: &[Piece<'_>], next: Option<&[Piece<'_>]>) {
         match next {
             Some(next) if self.screen.rows > 1 => {
-                self.paint(row, Leaves::ByWrapping);
+                self.paint(row, RowEnd::Wrap);
                 self.wrap(row, next.first().copied().unwrap_or(Piece::BLANK));
             }
             Some(_) | None => {
-                self.paint(row, Leaves::Otherwise);
+                self.paint(row, RowEnd::NewLine);
                 self.new_line();
             }
         }
     }
 
     pub fn last_row(&mut self, row: &[Piece<'_>]) {
-        self.paint(row, Leaves::Otherwise);
+        self.paint(row, RowEnd::NewLine);
     }
 
     fn new_line(&mut self) {
@@ -332,16 +334,15 @@ impl<'a> Painter<'a> {
         self.x = 0;
         self.y = (self.y + 1).min(self.screen.rows - 1);
         self.fill = Style::PLAIN;
-        self.stained.clear();
+        self.dirty.clear();
     }
 
-    /// Columns a row's pieces reach.
+    /// Returns the number of columns that the pieces cover.
     fn reach(row: &[Piece<'_>]) -> usize {
         row.iter().map(|piece| usize::from(piece.span)).sum()
     }
 
-    /// Gets to the next row so that it continues this one, with something printed at
-    /// its start or about to be.
+    /// Wraps into the next row, so that it continues this one.
     fn wrap(&mut self, row: &[Piece<'_>], first: Piece<'_>) {
         let cols = self.screen.cols;
         let last = match row.last() {
@@ -350,8 +351,9 @@ impl<'a> Painter<'a> {
         };
         let pending = self.x == cols && !last.is_blank();
         let odd = first.style.is_odd();
-        if !first.is_blank() && first.width > 0 && !odd && (pending || early(&last, &first)) {
-            // Printing the first character will wrap by itself.
+        if !first.is_blank() && first.width > 0 && !odd && (pending || wrapped_early(&last, &first))
+        {
+            // Printing the first character wraps automatically.
             if !pending {
                 self.go(cols - 1);
             }
@@ -361,13 +363,13 @@ impl<'a> Painter<'a> {
             return;
         }
         if last.is_blank() && !last.style.is_erased() {
-            // Something wide left this blank behind; it does so once more.
+            // A wide character that did not fit left this blank; another one does the same.
             self.go(cols - 1);
             self.pen(last.style);
             self.out.extend_from_slice(WIDE);
             self.enter_row(2);
             self.go(0);
-            self.stained.extend([0, 1]);
+            self.dirty.extend([0, 1]);
             return;
         }
         self.pen(Style::PLAIN);
@@ -378,7 +380,7 @@ impl<'a> Painter<'a> {
         self.out.push(b' ');
         self.enter_row(1);
         if !pending {
-            // The cell that was printed to get to the end is made what it was.
+            // Erases the cell that was printed only to reach the end.
             self.out.extend_from_slice(b"\x1b[A");
             self.go(cols - 1);
             if last.style.is_erased() {
@@ -387,32 +389,32 @@ impl<'a> Painter<'a> {
             self.out.extend_from_slice(b"\x1b[X\x1b[B");
         }
         self.go(0);
-        self.stained.push(0);
+        self.dirty.push(0);
     }
 
     fn enter_row(&mut self, x: usize) {
         self.fill = Style::PLAIN;
         if self.y + 1 == self.screen.rows && self.pen.bg & COLOR != 0 {
-            // The row came in at the bottom, in the colour of the pen.
+            // The row scrolled in at the bottom, in the background color of the pen.
             self.fill = self.pen.erase();
         }
         self.x = x;
         self.y = (self.y + 1).min(self.screen.rows - 1);
-        self.stained.clear();
+        self.dirty.clear();
     }
 
-    fn paint(&mut self, row: &[Piece<'_>], leaves: Leaves) {
+    fn paint(&mut self, row: &[Piece<'_>], row_end: RowEnd) {
         let cols = self.screen.cols;
         let entered = self.x;
-        self.styled_blanks(row, leaves);
+        self.styled_blanks(row, row_end);
         let mut col = 0;
         let mut i = 0;
         while i < row.len() {
             let piece = row[i];
             let span = usize::from(piece.span);
-            // What wrapped to get here is there already.
-            let whole = || self.stained.iter().all(|stain| *stain >= span);
-            if col == 0 && span <= entered && !piece.is_blank() && whole() {
+            // The character that wrapped into this row is already printed.
+            let clean = || self.dirty.iter().all(|col| *col >= span);
+            if col == 0 && span <= entered && !piece.is_blank() && clean() {
                 col += span;
                 i += 1;
                 continue;
@@ -421,7 +423,8 @@ impl<'a> Painter<'a> {
                 self.go(col);
                 self.pen(piece.style);
                 if piece.width == 0 {
-                    // Anything but a character before it keeps the mark from joining.
+                    // A control sequence before the mark keeps it from joining the previous
+                    // character.
                     self.sequence(col + 1, b'G');
                 }
                 self.print(&piece);
@@ -442,21 +445,21 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Makes cells blank in a style that an erase leaves, unless they are.
+    /// Erases cells in the given style, unless they already are.
     fn blanks(&mut self, col: usize, count: usize, style: Style) {
         if style != self.fill {
             return self.erase(col, count, style);
         }
-        for i in 0..self.stained.len() {
-            if (col..col + count).contains(&self.stained[i]) {
-                self.erase(self.stained[i], 1, style);
+        for i in 0..self.dirty.len() {
+            if (col..col + count).contains(&self.dirty[i]) {
+                self.erase(self.dirty[i], 1, style);
             }
         }
     }
 
-    /// Blanks that no erase leaves: halves of wide characters that were overwritten.
-    /// They are made the same way, before anything else in the row.
-    fn styled_blanks(&mut self, row: &[Piece<'_>], leaves: Leaves) {
+    /// Writes blanks in styles that no erase produces: halves of wide characters that were
+    /// overwritten. They are reproduced the same way, before the rest of the row.
+    fn styled_blanks(&mut self, row: &[Piece<'_>], row_end: RowEnd) {
         let cols = self.screen.cols;
         let mut runs = Vec::new();
         let (mut col, mut i) = (0, 0);
@@ -466,14 +469,14 @@ impl<'a> Painter<'a> {
             let count = if styled { blank_run(&row[i..]) } else { 1 };
             let width = if styled { count } else { usize::from(piece.span) };
             if styled {
-                // The last one comes about when the row is left by something wide.
-                let by_itself = col + width == cols && leaves == Leaves::ByWrapping;
-                runs.push((col, col + width - usize::from(by_itself), piece.style));
+                // Wrapping a wide character produces the last one.
+                let from_wrap = col + width == cols && row_end == RowEnd::Wrap;
+                runs.push((col, col + width - usize::from(from_wrap), piece.style));
             }
             col += width;
             i += count;
         }
-        // From the right, since each is made with the help of the cell to its left.
+        // From the right, because each one overwrites the cell to its left.
         for (col, end, style) in runs.into_iter().rev() {
             self.styled_run(col, end, style);
         }
@@ -481,7 +484,7 @@ impl<'a> Painter<'a> {
 
     fn styled_run(&mut self, col: usize, end: usize, style: Style) {
         if col > 0 {
-            // The first half is overwritten, which leaves the second blank.
+            // Overwriting the first half blanks the second half.
             for at in (col..end).rev() {
                 self.go(at - 1);
                 self.out.extend_from_slice(WIDE);
@@ -491,9 +494,9 @@ impl<'a> Painter<'a> {
                 self.out.push(b' ');
                 self.x = at;
             }
-            self.stained.push(col - 1);
+            self.dirty.push(col - 1);
         } else if end < self.screen.cols {
-            // At the start of the row it is the second half that is overwritten.
+            // At the start of the row the second half is overwritten instead.
             for at in 0..end {
                 self.go(at);
                 self.pen(style);
@@ -503,14 +506,14 @@ impl<'a> Painter<'a> {
             self.go(end);
             self.out.push(b' ');
             self.x = end + 1;
-            self.stained.push(end);
+            self.dirty.push(end);
         }
     }
 
     fn erase(&mut self, col: usize, count: usize, style: Style) {
         self.go(col);
         self.pen(style);
-        // From the first column EL would also say that the row continues nothing.
+        // From the first column EL would also clear the wrapped flag.
         if col + count == self.screen.cols && count > 1 && col > 0 {
             self.sequence(0, b'K');
         } else {
@@ -536,7 +539,7 @@ impl<'a> Painter<'a> {
         match piece.content {
             Content::Blank => {}
             Content::Char(code) => push_char(&mut self.out, code),
-            // Marks do not join a mark that stands alone.
+            // Combining marks do not join a mark without a base character.
             Content::Text(text) if piece.width == 0 => {
                 let first = text.chars().next().map_or(0, |c| c as u32);
                 push_char(&mut self.out, first);
@@ -545,7 +548,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Brings the terminal's pen to a style.
+    /// Sets the terminal's pen to a style.
     #[inline]
     pub fn pen(&mut self, to: Style) {
         if self.pen != to {
@@ -564,7 +567,7 @@ impl<'a> Painter<'a> {
             != (to.fg, to.bg & !PROTECTED & !EXTENDED, to.ext)
             || (to.is_odd() && (from.bg ^ to.bg) & EXTENDED != 0)
         {
-            self.borrowed |= sgr_change(&mut self.out, &mut have, &to);
+            self.overwrote_saved |= sgr_change(&mut self.out, &mut have, &to);
         }
         if have.bg & PROTECTED != to.bg & PROTECTED {
             let on = if to.bg & PROTECTED != 0 { b'1' } else { b'0' };
@@ -623,19 +626,19 @@ impl<'a> Painter<'a> {
         self.x = usize::MAX;
     }
 
-    /// What DECSC kept in a buffer, when it is on the screen.
-    pub fn saved(&mut self, buffer: &Buffer) {
+    /// Restores the saved cursor of a buffer, if it is on the screen.
+    pub fn save_cursor(&mut self, buffer: &Buffer) {
         let saved = buffer.saved;
         let set = std::mem::take(&mut self.saved_early) || saved == Default::default();
-        if set && !self.borrowed {
+        if set && !self.overwrote_saved {
             return;
         }
         let y = saved.y.saturating_sub(buffer.base()).min(self.screen.rows - 1);
         self.save(saved, y);
     }
 
-    /// What DECSC kept in the alternate buffer, which is not shown: it is gone into and left.
-    pub fn saved_away(&mut self, saved: &Saved) {
+    /// Restores the saved cursor of the inactive alternate buffer by switching to it and back.
+    pub fn save_alternate(&mut self, saved: &Saved) {
         if *saved == Default::default() {
             return;
         }
@@ -646,9 +649,9 @@ impl<'a> Painter<'a> {
         self.begin();
     }
 
-    /// What DECSC kept when it has left the screen. Rows are counted from the oldest
-    /// line, so it is saved on that line while there is nothing else.
-    pub fn saved_before(&mut self, buffer: &Buffer, lines: usize) {
+    /// Restores a saved cursor that scrolled off the screen. Its row is counted from the oldest
+    /// line, so it is saved on that line before anything else is printed.
+    pub fn save_scrolled_off(&mut self, buffer: &Buffer, lines: usize) {
         let saved = buffer.saved;
         let rows = self.screen.rows;
         let line = (saved.y + lines).saturating_sub(buffer.base());
@@ -656,12 +659,12 @@ impl<'a> Painter<'a> {
             return;
         }
         if self.any_odd(buffer) {
-            // The saved cursor will be borrowed, and can only be set again at the end.
+            // The saved cursor will be overwritten and can only be restored at the end.
             return;
         }
-        let below = line.min(MOST_LINES).saturating_sub(rows - 1);
+        let below = line.min(MAX_SAVED_LINE).saturating_sub(rows - 1);
         if below > 0 {
-            self.place(0, rows - 1);
+            self.move_to(0, rows - 1);
             self.out.extend(std::iter::repeat_n(b'\n', below));
         }
         self.save(saved, line.min(rows - 1));
@@ -682,9 +685,9 @@ impl<'a> Painter<'a> {
     }
 
     fn save(&mut self, saved: Saved, y: usize) {
-        self.place(saved.x.min(self.screen.cols - 1), y);
+        self.move_to(saved.x.min(self.screen.cols - 1), y);
         let mut pen = Style { fg: saved.fg, bg: saved.bg, ..Style::default() };
-        // A pen that is extended but not underlined had a link.
+        // A pen that is extended but not underlined has a link.
         let linked = pen.bg & EXTENDED != 0 && pen.fg & UNDERLINE == 0;
         if pen.fg & UNDERLINE != 0 {
             pen.set_underline_style(1);
@@ -699,7 +702,7 @@ impl<'a> Painter<'a> {
             self.out.extend_from_slice(&[0x1b, b'(', saved.charset]);
         }
         self.out.extend_from_slice(b"\x1b7");
-        self.borrowed = false;
+        self.overwrote_saved = false;
         if linked {
             self.out.extend_from_slice(b"\x1b]8;;\x1b\\");
         }
@@ -708,7 +711,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// DECRC.
+    /// DECRC: restores cursor, pen and character set.
     pub fn restored(&mut self, saved: &Saved) {
         self.pen(Style::default());
         self.out.extend_from_slice(b"\x1b8");
@@ -716,16 +719,16 @@ impl<'a> Painter<'a> {
     }
 }
 
-/// The furthest a saved cursor is put back to; further off it is on the first row anyway.
-const MOST_LINES: usize = 20_000;
+/// A saved cursor on a later line is restored on this line.
+const MAX_SAVED_LINE: usize = 20_000;
 
-/// How many blanks of one style a row begins with.
+/// Returns how many leading pieces are blanks of one style.
 fn blank_run(row: &[Piece<'_>]) -> usize {
     row.iter().take_while(|piece| piece.is_blank() && piece.style == row[0].style).count()
 }
 
-/// Whether a blank at the end of a row is what a wide character left that did not fit.
-fn early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
+/// Whether a blank at the end of a row is there because the next wide character did not fit.
+fn wrapped_early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
     last.is_blank() && first.width == 2 && !first.is_blank() && last.style == first.style
 }
 

@@ -1,9 +1,9 @@
-//! From one pen to another, in as few bytes as will do.
+//! The shortest sequence that changes one pen into another.
 
 use crate::style::*;
 
-/// The shortest SGR that leads from one pen to another. Says whether it had to use
-/// the saved cursor.
+/// Writes the shortest SGR sequence from one pen to another. Returns whether it overwrote the
+/// saved cursor.
 pub(super) fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> bool {
     const FG: u32 = INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE;
     const BG: u32 = ITALIC | DIM | OVERLINE;
@@ -32,17 +32,17 @@ pub(super) fn sgr_change(out: &mut Vec<u8>, have: &mut Style, to: &Style) -> boo
     if odd {
         out.extend_from_slice(b"\x1b7\x1b[24m\x1b8");
         if to.bg & EXTENDED == 0 {
-            // The end of a link takes a second look at the style, which is none.
+            // Ending a link makes xterm.js clear the extended flag, since there is no style.
             out.extend_from_slice(b"\x1b]8;;\x1b\\");
         }
     }
     odd
 }
 
-/// The longest change: a reset, nine attributes, three true colours.
-const LONGEST: usize = 96;
+/// The longest sequence has a reset, nine attributes and three true colors.
+const MAX_SGR_BYTES: usize = 96;
 
-/// One sequence being written, where room was made for the longest.
+/// A sequence being written into a buffer that fits the longest one.
 struct Sgr<'a> {
     out: &'a mut Vec<u8>,
     at: usize,
@@ -52,7 +52,7 @@ impl<'a> Sgr<'a> {
     #[inline]
     fn begin(out: &'a mut Vec<u8>) -> Sgr<'a> {
         let at = out.len();
-        out.extend_from_slice(&[0; LONGEST]);
+        out.extend_from_slice(&[0; MAX_SGR_BYTES]);
         let mut sgr = Sgr { out, at };
         sgr.put(*b"\x1b[");
         sgr
@@ -64,7 +64,7 @@ impl<'a> Sgr<'a> {
         self.at += N;
     }
 
-    /// A number of up to three digits and what separates it from the next.
+    /// Writes a number of up to three digits and a semicolon.
     #[inline]
     fn number(&mut self, number: u32) {
         let (digits, count) = DIGITS[number as usize & 255];
@@ -72,7 +72,7 @@ impl<'a> Sgr<'a> {
         self.at -= 4 - usize::from(count);
     }
 
-    /// Attributes that one pen lacks.
+    /// Writes the attributes that `have` lacks.
     fn attributes(&mut self, have: &Style, to: &Style) {
         let (fg, bg) = (to.fg & !have.fg, to.bg & !have.bg);
         for (missing, code) in [
@@ -100,7 +100,7 @@ impl<'a> Sgr<'a> {
         }
     }
 
-    /// `base` is 3, 4 or 5: the character, what is behind it, its underline.
+    /// Writes a color. `base` is 3, 4 or 5: foreground, background, underline.
     #[inline]
     fn color(&mut self, had: u32, want: u32, base: [u8; 1]) {
         let (had, want) = (had & COLOR, want & COLOR);
@@ -132,7 +132,7 @@ impl<'a> Sgr<'a> {
         }
     }
 
-    /// Ends it in place of the last separator.
+    /// Ends the sequence, replacing the last separator.
     #[inline]
     fn end(mut self) {
         if self.out[self.at - 1] == b';' {
@@ -143,7 +143,7 @@ impl<'a> Sgr<'a> {
     }
 }
 
-/// The digits of a byte and a semicolon, and how many characters those are.
+/// The digits of a byte with a semicolon, and their length.
 static DIGITS: [([u8; 4], u8); 256] = digits();
 
 const fn digits() -> [([u8; 4], u8); 256] {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_said() {
+    fn only_differences_are_written() {
         let plain = Style::default();
         let red = Style { fg: P16 | 1, ..plain };
         check(plain, red, "\x1b[31m");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_change_has_room() {
+    fn the_longest_change_fits_the_buffer() {
         let all = Style {
             fg: RGB | 0xff_ffff | INVERSE | BOLD | UNDERLINE | BLINK | INVISIBLE | STRIKE,
             bg: RGB | 0xff_ffff | ITALIC | DIM | OVERLINE | EXTENDED,

@@ -1,11 +1,11 @@
-//! Everything that is not on the picture: modes, titles, colours, the cursor.
+//! State besides the cells: modes, titles, colors, the cursor.
 
 use super::paint::{Painter, push_char, push_number};
 use crate::grid::cell::Glyph;
 use crate::screen::{Charsets, Mark, MouseEncoding, MouseMode, Screen, charset_changes};
 
 impl Screen {
-    /// A clean terminal, whatever it was: a full reset leaves some things standing.
+    /// Resets the terminal. A full reset alone keeps some modes.
     pub(super) fn write_prologue(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\x1bc\x1b[?25h\x1b[?12l\x1b[20l");
         if self.modes.level != (61, 1) {
@@ -69,7 +69,7 @@ impl Screen {
         }
         match self.cwd.starts_with('/') {
             true => osc("\x1b]7;file://", &percent_encoded(&self.cwd), ""),
-            // Not a path: it was taken as it stood.
+            // Not a path, so it was stored as received.
             false if !self.cwd.is_empty() => osc("\x1b]7;", &self.cwd, ""),
             false => {}
         }
@@ -83,7 +83,7 @@ impl Screen {
         }
     }
 
-    /// Modes that leave printing and the cursor alone.
+    /// Writes the modes that affect neither printing nor the cursor position.
     pub(super) fn write_modes(&self, out: &mut Vec<u8>) {
         let modes = &self.modes;
         let mut private = |on: bool, mode: u32| {
@@ -134,13 +134,13 @@ impl Screen {
         }
     }
 
-    /// The cursor, and all that decides what the next character does.
+    /// Writes the cursor and all state that affects the next character.
     pub(super) fn write_cursor(&self, painter: &mut Painter<'_>) {
         let (charsets, saved) = (&self.charsets, &self.buf.saved);
-        // The set in use came back with DECRC, past the invoked one.
-        let past = charsets.current != charsets.sets[usize::from(charsets.level)]
+        // DECRC restored the set in use, which differs from the invoked one.
+        let restored = charsets.current != charsets.sets[usize::from(charsets.level)]
             && charsets.current == saved.charset;
-        if past {
+        if restored {
             charset_changes(&Charsets::default(), charsets, &mut painter.out);
             painter.restored(saved);
         }
@@ -151,7 +151,8 @@ impl Screen {
         if joined.is_none() {
             if self.buf.x >= self.cols {
                 self.reprint_last(painter);
-                // No mark is to join what was printed only to get there.
+                // Keeps combining marks from joining a character that was printed only to move
+                // there.
                 painter.out.extend_from_slice(b"\x1b\\");
             } else {
                 self.write_position(&mut painter.out, self.buf.x, self.buf.y);
@@ -162,7 +163,7 @@ impl Screen {
             pen.set_underline_style(1);
         }
         painter.pen(pen);
-        if !past {
+        if !restored {
             charset_changes(&Charsets::default(), charsets, &mut painter.out);
         }
         if self.modes.insert {
@@ -175,7 +176,7 @@ impl Screen {
             let out = &mut painter.out;
             self.write_position(out, x, self.buf.y);
             if self.modes.insert {
-                // Printing will push the rest of the line back to where it was.
+                // Printing shifts the rest of the line back.
                 out.extend_from_slice(b"\x1b[");
                 push_number(out, self.buf.x - x);
                 out.push(b'P');
@@ -197,10 +198,10 @@ impl Screen {
         out.push(b'H');
     }
 
-    /// The character before the cursor that a mark would join: where it begins, and its text.
+    /// Returns column and text of the character before the cursor that a combining mark would join.
     fn joined(&self) -> Option<(usize, String)> {
         let columns = usize::from(self.parser.join);
-        // An odd pen cannot be had at this point.
+        // An odd pen cannot be set at this point.
         if columns == 0 || self.modes.margins || self.pen.for_cell().is_odd() {
             return None;
         }
@@ -218,7 +219,7 @@ impl Screen {
         (same && usize::from(cell.width()) == columns).then_some((x, text))
     }
 
-    /// Waiting to wrap: the last column is printed once more.
+    /// Makes a wrap pending by printing the last column again.
     fn reprint_last(&self, painter: &mut Painter<'_>) {
         let row = &self.buf.rows[self.buf.y];
         let mut x = self.cols - 1;
@@ -229,7 +230,7 @@ impl Screen {
         self.write_position(&mut painter.out, x, self.buf.y);
         let mut pen = self.styles.get(cell.style);
         if pen.is_odd() {
-            // Only the saved cursor could bring it back, and that is in its place.
+            // An odd pen could only be set through the saved cursor, which is already final.
             pen.set_underline_style(1);
         }
         painter.pen(pen);
@@ -239,7 +240,8 @@ impl Screen {
                 painter.out.extend_from_slice(self.clusters.get(number).as_bytes());
             }
             Glyph::None => {
-                // The last column was erased behind the cursor; so was the row, as a rule.
+                // The last column was erased while the wrap was pending, usually with the whole
+                // row.
                 painter.out.push(b' ');
                 let all = (0..self.cols).all(|col| row.get(col) == cell);
                 if all {

@@ -1,5 +1,5 @@
-//! How many columns a character takes: the generated table, behind a two-level
-//! lookup built at compile time.
+//! Character widths in columns: a two-level lookup table that is built at compile time from the
+//! generated ranges.
 
 mod table;
 
@@ -7,11 +7,12 @@ use table::RANGES;
 
 const PAGES: usize = 0x11_0000 / 256;
 
-/// For every page of 256 code points: 0 to 2 when all share a width, else where its row begins.
+/// For each page of 256 code points: the width (0 to 2) if all share it, otherwise 3 plus the row
+/// in `MIXED`.
 static PAGE: [u16; PAGES] = build_pages();
 static MIXED: [[u8; 64]; count_mixed()] = build_mixed();
 
-/// The number of columns `c` takes: 0, 1 or 2.
+/// Returns the number of columns of `c`: 0, 1 or 2.
 #[inline]
 pub(crate) fn width(c: u32) -> u8 {
     if c < 0x300 {
@@ -70,7 +71,7 @@ const fn build_pages() -> [u16; PAGES] {
 
 const fn build_mixed() -> [[u8; 64]; count_mixed()] {
     let pages = build_pages();
-    // 0x55 holds the width 1 four times.
+    // 0x55 is the width 1, four times.
     let mut mixed = [[0x55u8; 64]; count_mixed()];
     let mut i = 0;
     while i < RANGES.len() {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lookup_says_what_the_table_says() {
+    fn the_lookup_matches_the_table() {
         for c in 0xa0..0x11_0000u32 {
             let listed = RANGES.iter().find(|r| r.0 <= c && c <= r.1).map_or(1, |r| r.2);
             assert_eq!(width(c), listed, "U+{c:04X}");

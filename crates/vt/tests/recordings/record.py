@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Record real programs on a terminal of their own: what they write, byte for byte.
+"""Record the exact output of real programs, each on its own PTY.
 
-A recording is a line with the size (80x24) and then the bytes. The programs work
-on a small made-up directory, so that what is kept is ours. Questions of the
-programs are answered as xterm.js would.
+A recording is a line with the size (80x24) followed by the bytes. The programs work on
+a small generated directory, so that recordings contain no foreign data. Terminal
+queries are answered as xterm.js would answer them.
 
-usage: record.py [NAME...]        records all sessions, or those named
+usage: record.py [NAME...]        records all sessions, or the named ones
 """
 
 import fcntl
@@ -40,7 +40,7 @@ PGDN, PGUP, F10, F9, F3 = "\x1b[6~", "\x1b[5~", "\x1b[21~", "\x1b[20~", "\x1bOR"
 CTRL = lambda c: chr(ord(c.upper()) & 31)
 PLAIN = "TERM=xterm-256color"
 
-# Name, size, command, keys. Each key waits until the program is quiet.
+# Name, size, command, keys. Each key is sent once the program is idle.
 SESSIONS = [
     ("bash-ls", "80x24", "bash --norc -i", ["PS1='\\[\\e[1;32m\\]demo\\[\\e[0m\\]:\\w\\$ '" + ENTER, "ls -la --color --time-style=+x" + ENTER, "ls --color -C /usr/lib/*/perl* 2>/dev/null | head -3; echo done" + ENTER, "echo a; echo b >&2; false" + ENTER, "exit" + ENTER]),
     ("bash-edit", "40x10", "bash --norc -i", ["echo one two three four five six seven eight nine ten", LEFT * 20, "XX", CTRL("a"), "# ", CTRL("e"), CTRL("w"), ENTER, UP, CTRL("k"), "cat notes.txt | head -30" + ENTER, CTRL("r"), "echo", ENTER, CTRL("l"), "printf 'x%.0s' {1..130}" + ENTER, "exit" + ENTER]),
@@ -127,7 +127,7 @@ def prepare():
         out.write("one more line\n")
 
 
-ANSWERS = [
+REPLIES = [
     (re.compile(rb"\x1b\[0?c"), b"\x1b[?1;2c"),
     (re.compile(rb"\x1b\[>0?c"), b"\x1b[>0;276;0c"),
     (re.compile(rb"\x1b\[5n"), b"\x1b[0n"),
@@ -147,10 +147,10 @@ def record(name, size, command, keys):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
     data = bytearray()
 
-    def settle(quiet, most):
-        end = time.monotonic() + most
+    def read_until_idle(idle, timeout):
+        end = time.monotonic() + timeout
         while time.monotonic() < end and len(data) < LIMIT:
-            ready, _, _ = select.select([fd], [], [], quiet)
+            ready, _, _ = select.select([fd], [], [], idle)
             if not ready:
                 return True
             try:
@@ -160,17 +160,17 @@ def record(name, size, command, keys):
             if not chunk:
                 return False
             data.extend(chunk)
-            for question, answer in ANSWERS:
-                for _ in question.findall(chunk):
-                    os.write(fd, answer)
+            for query, reply in REPLIES:
+                for _ in query.findall(chunk):
+                    os.write(fd, reply)
         return True
 
-    alive = settle(0.5, 4)
+    alive = read_until_idle(0.5, 4)
     for key in keys:
         if not alive:
             break
         os.write(fd, key.encode())
-        alive = settle(0.35, 3)
+        alive = read_until_idle(0.35, 3)
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,5 +1,5 @@
-// Writes down what xterm.js shows at the end of each recording, as NAME.grid beside
-// it, for the tests that run without Node.
+// Writes the screen of xterm.js at the end of each recording to NAME.grid next to it, for
+// tests that run without Node.
 //
 // usage: node expect.mjs
 

@@ -1,4 +1,4 @@
-// Streams that look like what programs write, from a seed.
+// Generates streams that resemble the output of programs, from a seed.
 
 export function random(seed) {
   let state = seed >>> 0;
@@ -20,7 +20,7 @@ const WIDE = ['中文字符', '日本語', '한국어', '😀🎉', 'é', 'e\u03
 export function stream(seed, cols, rows) {
   const { below, pick, chance } = random(seed);
   const out = [];
-  const n = (most) => 1 + below(most);
+  const n = (max) => 1 + below(max);
   const csi = (text) => out.push(`\x1b[${text}`);
   const words = (count) => {
     const text = [];

@@ -1,5 +1,5 @@
-// What the differential run is made of: terminals of xterm.js with our widths,
-// everything such a terminal knows, and our screens behind a pipe.
+// Parts of the differential test: xterm.js terminals with our character widths, their
+// complete state as text, and our screens in a child process.
 
 import fs from 'node:fs';
 import path from 'node:path';
@@ -20,7 +20,7 @@ for (const [, first, last, width] of table.matchAll(/\[(0x[0-9a-f]+), (0x[0-9a-f
   widths.fill(Number(width), Number(first), Number(last) + 1);
 }
 
-// The properties of a character as xterm.js packs them: width above, "joins" below.
+// Character properties as xterm.js packs them: the width in the high bits, "joins" in the lowest.
 const provider = {
   version: 'stead',
   wcwidth: (code) => widths[code],
@@ -46,7 +46,7 @@ export function terminal(cols, rows, scrollback = SCROLLBACK) {
   return term;
 }
 
-// Says whether the bytes were read: xterm.js throws on a few odd ones.
+// Returns whether xterm.js accepted the bytes: it throws on a few unusual sequences.
 export function write(term, bytes) {
   try {
     term._core.writeSync(bytes);
@@ -56,7 +56,7 @@ export function write(term, bytes) {
   }
 }
 
-// Everything a terminal knows, as text, in parts that can be compared one by one.
+// The complete state of a terminal as text, in parts that can be compared separately.
 export function state(term) {
   const core = term._core;
   const buffers = { normal: core.buffers.normal, alt: core.buffers.alt };
@@ -71,7 +71,7 @@ export function state(term) {
       const tabs = [];
       for (let x = 0; x < term.cols; x++) if (buffer.tabs[x]) tabs.push(x);
       out[`${name} tabs`] = tabs.join();
-      // A cursor that never was saved is at 0, which stands for the first row for good.
+      // A cursor that was never saved is at 0, which always means the first row.
       const y = Math.max(0, buffer.savedY - buffer.ybase);
       out[`${name} saved`] = [Math.min(buffer.savedX, term.cols - 1), Math.min(y, term.rows - 1),
         color(buffer.savedCurAttrData.fg), color(buffer.savedCurAttrData.bg),
@@ -112,25 +112,25 @@ function line(core, row) {
     let cell = `${row.getString(x)}|${content >>> 22}|${color(fg)}|${color(bg)}`;
     if (bg & 0x10000000) {
       const ext = row._extendedAttrs[x];
-      // xterm.js forgets where a link leads when the row it began in is erased.
+      // xterm.js drops the target of a link when the row it started in is erased.
       const uri = link(core, ext?.urlId);
       cell += `|${ext?.ext}|${uri === undefined ? '?' : uri}`;
     }
     cells.push(cell);
   }
-  // Trailing blanks are many and say nothing.
+  // Trailing blanks are numerous and carry no information.
   while (cells.length && cells[cells.length - 1] === '|1|0|0') cells.pop();
   return (row.isWrapped ? '+' : ' ') + cells.join(' ');
 }
 
-// A palette colour has meaningless bits above its index.
+// The bits above the index of a palette color have no meaning.
 function color(word) {
   const mode = word & 0x3000000;
   if (mode === 0x1000000 || mode === 0x2000000) word &= ~0xffff00;
   return word >>> 0;
 }
 
-// The names of the parts that differ, with the first difference of each.
+// Returns the names of the parts that differ, each with its first difference.
 export function differences(a, b, parts = Object.keys(a)) {
   const found = [];
   for (const part of parts) {
@@ -150,7 +150,7 @@ export function differences(a, b, parts = Object.keys(a)) {
   return found;
 }
 
-// A link whose target was forgotten equals any.
+// A link whose target was dropped equals any other link.
 function same(a, b) {
   if (a === b || a === undefined || b === undefined || !`${a}${b}`.includes('|?')) return a === b;
   const any = (text) => text.replace(/\|(\?|"[^" ]*")(?= |$)/g, '|?');
@@ -165,7 +165,7 @@ function firstCell(a = ' ', b = ' ') {
   }
 }
 
-// What real programs wrote: the first line of a file says the size, the rest is theirs.
+// Recordings of real programs: the first line of a file is the size, the rest is output.
 export function recordings() {
   const folder = path.join(root, 'crates/vt/tests/recordings');
   return fs.readdirSync(folder).filter((file) => file.endsWith('.rec')).sort().map((name) => {
@@ -177,7 +177,7 @@ export function recordings() {
   });
 }
 
-// Our screens: one process, asked again and again.
+// Our screens, in one process that answers many requests.
 export class Screens {
   constructor(program) {
     this.process = spawn(program, [], { stdio: ['pipe', 'pipe', 'inherit'] });

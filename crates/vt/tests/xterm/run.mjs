@@ -1,25 +1,25 @@
 // Compares our screens with xterm.js, on recordings and on generated streams.
 //
-//   agreement   both read the same bytes: is the picture, and every mode, the same?
-//   whole       xterm.js reads our snapshot instead of the bytes: is it the same terminal?
-//   cut         it reads a snapshot made in the middle, and then the rest
+//   agreement   both read the same bytes: are the screen and all modes equal?
+//   whole       xterm.js reads our snapshot instead of the bytes: is its state equal?
+//   cut         xterm.js reads a snapshot from the middle, then the remaining bytes
 //
 // usage: node run.mjs [--streams N] [--seed N] [--verbose] [--program PATH]
 //
-// The program is the example `serve` of this crate, which is built unless given.
-// Exits with 1 below the bars.
+// PATH is the example `serve` of this crate, which is built by default.
+// Exits with 1 if a result is below its threshold.
 
 import { spawnSync } from 'node:child_process';
 import { Screens, differences, recordings, state, terminal, write } from './lib.mjs';
 import { random, stream } from './generate.mjs';
 
-const BARS = { agreement: 98, whole: 97, cut: 97 };
+const THRESHOLDS = { agreement: 98, whole: 97, cut: 97 };
 
-const word = (name) => {
+const argument = (name) => {
   const at = process.argv.indexOf(name);
   return at < 0 ? undefined : process.argv[at + 1];
 };
-const option = (name, otherwise) => Number(word(name) ?? otherwise);
+const option = (name, fallback) => Number(argument(name) ?? fallback);
 const verbose = process.argv.includes('--verbose');
 const seed = option('--seed', 1);
 
@@ -39,8 +39,8 @@ function* generated(count) {
   }
 }
 
-// What xterm.js says of itself, in the words of our JSON.
-function words(term) {
+// The state of xterm.js in the format of `ourSummary`.
+function summary(term) {
   const buffer = term.buffer.active;
   const lines = [];
   for (let y = 0; y < buffer.length; y++) {
@@ -60,7 +60,7 @@ function words(term) {
   };
 }
 
-function ourWords({ json }) {
+function ourSummary({ json }) {
   const { modes } = json;
   return {
     cursor: [json.cursor.col, json.cursor.row, json.cursor.visible].join(),
@@ -83,13 +83,13 @@ async function check(screens, { name, bytes, cols, rows }, counts) {
   };
 
   const whole = await screens.ask(bytes, { cols, rows });
-  note('agreement', differences(words(reference), ourWords(whole)));
+  note('agreement', differences(summary(reference), ourSummary(whole)));
   const restored = terminal(cols, rows);
-  let asked = '';
-  restored.onData((data) => (asked += data));
+  let replies = '';
+  restored.onData((data) => (replies += data));
   write(restored, whole.snapshot);
   const found = differences(expected, state(restored));
-  if (asked) found.push(`the snapshot asked something: ${JSON.stringify(asked)}`);
+  if (replies) found.push(`the snapshot contains a query; its reply is ${JSON.stringify(replies)}`);
   note('whole', found);
 
   const cut = below(bytes.length + 1);
@@ -101,7 +101,7 @@ async function check(screens, { name, bytes, cols, rows }, counts) {
   for (const term of [reference, restored, continued]) term.dispose();
 }
 
-const screens = new Screens(word('--program') ?? build());
+const screens = new Screens(argument('--program') ?? build());
 let failed = false;
 for (const [label, inputs] of [
   ['recordings', recordings()],
@@ -112,9 +112,9 @@ for (const [label, inputs] of [
   for (const input of inputs) await check(screens, input, counts);
   for (const [kind, [same, other]] of Object.entries(counts)) {
     const percent = (100 * same) / (same + other);
-    const low = percent < BARS[kind];
+    const low = percent < THRESHOLDS[kind];
     failed ||= low;
-    console.log(`${label} ${kind.padEnd(10)} ${same}/${same + other} ${percent.toFixed(1)} %${low ? ` below ${BARS[kind]} %` : ''}`);
+    console.log(`${label} ${kind.padEnd(10)} ${same}/${same + other} ${percent.toFixed(1)} %${low ? ` below ${THRESHOLDS[kind]} %` : ''}`);
   }
 }
 screens.close();

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compares the screen with xterm.js; arguments go to run.mjs.
+# Compares our screen with xterm.js. Passes its arguments to run.mjs.
 set -eu
 cd "$(dirname "$0")"
 npm install --no-audit --no-fund --silent

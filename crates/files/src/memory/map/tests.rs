@@ -30,7 +30,7 @@ fn names(map: &Map, at: &str, depth: u32) -> Vec<String> {
 }
 
 #[test]
-fn directories_come_and_go_with_what_is_in_them() {
+fn directories_exist_while_they_have_entries() {
     let mut map = Map::default();
     change(&mut map, &put("a/b/c", "1")).unwrap();
     change(&mut map, &put("a-b", "2")).unwrap();
@@ -45,49 +45,46 @@ fn directories_come_and_go_with_what_is_in_them() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_says_why() {
+fn invalid_changes_are_refused_with_a_reason() {
     let mut map = Map::default();
     change(&mut map, &put("a/b", "1")).unwrap();
     let mut refused = |refuse: MemoryChange| change(&mut map, &refuse).unwrap_err();
     assert_eq!(refused(put("a", "")), "\"a\" is a directory");
     assert_eq!(refused(put("", "")), "\"\" is a directory");
-    assert_eq!(refused(put("a/b/c", "")), "\"a/b/c\" is not, or is not below, a directory");
+    assert_eq!(refused(put("a/b/c", "")), "\"a/b/c\" or one of its parents is not a directory");
     assert_eq!(refused(MemoryChange::Remove { path: path("a") }), "\"a\" is not empty");
-    assert_eq!(refused(MemoryChange::Remove { path: path("x") }), "there is nothing at \"x\"");
-    assert_eq!(
-        refused(MemoryChange::MakeDirectory { path: path("a") }),
-        "there is something at \"a\" already"
-    );
+    assert_eq!(refused(MemoryChange::Remove { path: path("x") }), "\"x\" does not exist");
+    assert_eq!(refused(MemoryChange::MakeDirectory { path: path("a") }), "\"a\" already exists");
     let within = MemoryChange::Move { from: path("a"), to: path("a/c"), expect: Expect::Anything };
-    assert_eq!(refused(within), "\"a/c\" is not a path: it is below what is to be moved");
+    assert_eq!(refused(within), "invalid path \"a/c\": it is below the source");
     let onto = MemoryChange::Move { from: path("a/b"), to: path("a/b"), expect: Expect::Absent };
     change(&mut map, &onto).unwrap();
     assert_eq!(names(&map, "", 2), ["a", "a/b"]);
 }
 
 #[test]
-fn the_bounds_are_exact() {
+fn the_limits_are_exact() {
     let mut map = Map::default();
     assert_eq!(
         change(&mut map, &put("a", &"x".repeat(51))).unwrap_err(),
-        "\"a\" may have 50 bytes"
+        "\"a\" exceeds the limit of 50 bytes"
     );
     change(&mut map, &put("a", &"x".repeat(49))).unwrap();
     change(&mut map, &put("b", &"x".repeat(49))).unwrap();
     assert_eq!(map.usage(), (2, 100));
-    let full = "there is room for 100 bytes of memories, and it is taken";
+    let full = "the limit of 100 bytes of memories is reached";
     assert_eq!(change(&mut map, &put("c", "")).unwrap_err(), full);
     change(&mut map, &put("a", "")).unwrap();
     for name in ["c", "d", "e", "f"] {
         change(&mut map, &put(name, "")).unwrap();
     }
-    let full = "there is room for 6 memories, and it is taken";
+    let full = "the limit of 6 memories is reached";
     assert_eq!(change(&mut map, &put("g", "")).unwrap_err(), full);
     change(&mut map, &put("f", "1")).unwrap();
 }
 
 #[test]
-fn a_write_may_say_what_it_takes_for_granted() {
+fn a_write_may_have_a_precondition() {
     let mut map = Map::default();
     let write = |expect| MemoryChange::Put { path: path("k"), bytes: Bytes::new(), expect };
     change(&mut map, &write(Expect::Absent)).unwrap();
@@ -114,15 +111,15 @@ fn changes() -> impl Strategy<Value = MemoryChange> {
 }
 
 proptest! {
-    /// Whatever is done: the bounds hold, the count is right, no file is above another thing, and
-    /// the list and the map made again are the same.
+    /// After any changes the limits hold, the usage is correct, no file has entries below it, and neither
+    /// pagination nor replaying `ops` changes the result.
     #[test]
-    fn the_map_stays_a_tree_within_its_bounds(changes in prop::collection::vec(changes(), 0..40)) {
+    fn the_map_stays_a_tree_within_its_limits(changes in prop::collection::vec(changes(), 0..40)) {
         let mut map = Map::default();
         let limits = limits();
-        for asked in &changes {
+        for requested in &changes {
             let before = map.clone();
-            if change(&mut map, asked).is_err() {
+            if change(&mut map, requested).is_err() {
                 prop_assert_eq!(&before, &map);
             }
             let (entries, bytes) = map.usage();
@@ -136,7 +133,7 @@ proptest! {
         let mut again = Map::default();
         map.ops().for_each(|op| again.apply(&op));
         prop_assert_eq!(&again.nodes, &map.nodes);
-        // Page by page is the same as all at once.
+        // Pagination does not change the list.
         let all = map.list(&Relative::root(), 9, None, 100).unwrap();
         let (mut paged, mut after): (Vec<Stat>, Option<Relative>) = (Vec::new(), None);
         loop {
