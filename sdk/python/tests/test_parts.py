@@ -105,6 +105,10 @@ def test_retries_end_at_the_deadline() -> None:
     assert 8.0 <= now <= 10.0 and max(delays) <= 2.0 and delays[0] <= 0.05
     attempts.succeeded()
     assert attempts.delay(httpx.ReadError("x"), repeatable=True, known_server=True) is not None
+    # A long attempt had reached the server; a silent one had not.
+    for error, again in ((httpx.ReadError("x"), True), (httpx.ReadTimeout("x"), False)):
+        now += 100.0
+        assert (attempts.delay(error, repeatable=True, known_server=True) is not None) == again
     assert Attempts(RetryPolicy(deadline=0)).delay(httpx.ReadError("x"), repeatable=True, known_server=True) is None
 
 

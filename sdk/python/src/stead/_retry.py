@@ -17,17 +17,18 @@ import httpx
 from ._errors import ApiError
 
 # The request was not sent: no connection was made, or none was free.
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-# The connection broke or was silent; the request may have been handled.
-_BROKEN = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ReadTimeout, httpx.WriteTimeout)
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+# The connection broke, or the server was silent; the request may have been handled.
+_BROKEN = (httpx.NetworkError, httpx.RemoteProtocolError)
+_SILENT = (httpx.ReadTimeout, httpx.WriteTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How long and how often failed requests are repeated.
 
-    Requests are repeated for `deadline` seconds after the last response, which covers a restart of the server.
-    A deadline of 0 turns retries off.
+    Requests are repeated for `deadline` seconds after the first failure, which covers a restart of the server. A
+    deadline of 0 turns retries off.
     """
 
     deadline: float = 60.0
@@ -51,36 +52,43 @@ class Attempts:
         self._policy = policy
         self._clock = clock
         self._failures = 0
-        self._started = clock()
+        self._first_failure: float | None = None
+        self._attempt_start = clock()
         #: Whether an attempt may have been handled by the server although it failed.
         self.uncertain = False
 
     def succeeded(self) -> None:
-        """Starts the deadline anew."""
+        """Ends the series of failures."""
         self._failures = 0
-        self._started = self._clock()
+        self._first_failure = None
 
     def delay(self, error: Exception, *, repeatable: bool, known_server: bool) -> float | None:
         """Returns how many seconds to wait before the next attempt; `None` if there must be none."""
+        now, policy = self._clock(), self._policy
         if isinstance(error, ApiError):
             if error.status not in (429, 503) or error.retry_after is None:
                 return None
             minimum = error.retry_after
-        elif isinstance(error, _NOT_SENT):
+        elif isinstance(error, NOT_SENT):
             # A server that never answered is not restarting, and a wrong certificate stays wrong.
             if is_untrusted(error) or not known_server:
                 return None
             minimum = 0.0
-        elif isinstance(error, _BROKEN):
+        elif isinstance(error, (*_BROKEN, *_SILENT)):
             self.uncertain = True
             if not repeatable:
                 return None
             minimum = 0.0
+            # The server was there until now, for example while a command ran: this is another outage.
+            if isinstance(error, _BROKEN) and now - self._attempt_start > policy.max_delay:
+                self.succeeded()
         else:
             return None
-        policy = self._policy
+        if self._first_failure is None:
+            self._first_failure = now
         backoff = min(policy.max_delay, policy.first_delay * 2.0 ** min(self._failures, 16))
         self._failures += 1
         # Jitter, so that many clients of a restarted server do not return at the same instant.
         wait = max(minimum, backoff * random.uniform(0.5, 1.0))
-        return wait if self._clock() + wait - self._started <= policy.deadline else None
+        self._attempt_start = now + wait
+        return wait if self._attempt_start - self._first_failure <= policy.deadline else None

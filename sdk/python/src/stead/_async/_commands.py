@@ -130,7 +130,7 @@ class AsyncCommand:
 
     async def _start(self) -> None:
         if self._command_id is None:
-            receipt = await self._http.post(self._path, self._body, key=self._key)
+            receipt = await self._http.post(self._path, self._body, key=self._key, wait_forever=True)
             self._command_id = receipt["command_id"]
 
     async def _receipt(self) -> ExecResult:

@@ -13,7 +13,7 @@ import httpx
 
 from .._discovery import ServerAddress
 from .._errors import ApiError, NotFound, api_error
-from .._retry import _NOT_SENT, Attempts, RetryPolicy
+from .._retry import NOT_SENT, Attempts, RetryPolicy
 from .._sse import EventParser, ServerEvent
 from .._wire import (
     CONNECT_TIMEOUT,
@@ -74,9 +74,11 @@ class AsyncHttp:
         target: str,
         headers: Mapping[str, str],
         content: bytes | AsyncIterable[bytes] | None,
-        read_timeout: float | None,
+        read_timeout: float,
+        wait_forever: bool,
     ) -> httpx.Response:
-        timeouts = {"connect": CONNECT_TIMEOUT, "read": read_timeout, "write": self._timeout, "pool": None}
+        timeouts: dict[str, float | None] = {"connect": CONNECT_TIMEOUT, "write": self._timeout}
+        timeouts["read"] = None if wait_forever else read_timeout
         request = httpx.Request(
             method,
             self._parsed(self.url + target),
@@ -85,6 +87,8 @@ class AsyncHttp:
             extensions={"timeout": timeouts},
         )
         response = await self._transport.handle_async_request(request)
+        # The transport reads this again before it reads the body.
+        timeouts["read"] = read_timeout
         self._known_server = True
         return response
 
@@ -96,22 +100,24 @@ class AsyncHttp:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         content: bytes | AsyncBody | None = None,
-        read_timeout: float | None = STREAM_TIMEOUT,
+        read_timeout: float = STREAM_TIMEOUT,
+        wait_forever: bool = False,
         repeatable: bool = True,
         once: bool = False,
         attempts: Attempts | None = None,
     ) -> httpx.Response:
         """Sends a request and returns the response with its body unread. An error status raises.
 
-        A `repeatable` request is also repeated after a broken connection. One with a body that can be read only
-        `once` is repeated only if it was not sent.
+        With `wait_forever` the response may take any time to begin; TCP keep-alive notices if the server's machine
+        is gone. A `repeatable` request is also repeated after a broken connection. One with a body that can be read
+        only `once` is repeated only if it was not sent.
         """
         target = with_query(path, params)
         attempts = attempts or self.attempts()
         while True:
             try:
                 body = content() if callable(content) else content
-                response = await self._send(method, target, headers or {}, body, read_timeout)
+                response = await self._send(method, target, headers or {}, body, read_timeout, wait_forever)
                 if response.is_success:
                     return response
                 try:
@@ -120,7 +126,7 @@ class AsyncHttp:
                     await response.aclose()
                 raise api_error(response.status_code, response.headers, problem)
             except (httpx.TransportError, ApiError) as error:
-                if once and not isinstance(error, _NOT_SENT):
+                if once and not isinstance(error, NOT_SENT):
                     wait = None
                 else:
                     wait = attempts.delay(error, repeatable=repeatable, known_server=self._known_server)
@@ -130,7 +136,7 @@ class AsyncHttp:
 
     def explain(self, error: Exception) -> Exception:
         if isinstance(error, httpx.TransportError):
-            return connection_failed(self.url, error, not_sent=isinstance(error, _NOT_SENT))
+            return connection_failed(self.url, error, not_sent=isinstance(error, NOT_SENT))
         return error
 
     async def request(
@@ -141,7 +147,6 @@ class AsyncHttp:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         content: bytes | AsyncBody | None = None,
-        read_timeout: float | None = None,
         wait_forever: bool = False,
         repeatable: bool = True,
         once: bool = False,
@@ -149,7 +154,6 @@ class AsyncHttp:
         """Sends a request and reads the whole response."""
         attempts = self.attempts()
         while True:
-            timeout = None if wait_forever else read_timeout or self._timeout
             try:
                 response = await self.open(
                     method,
@@ -157,7 +161,8 @@ class AsyncHttp:
                     params=params,
                     headers=headers,
                     content=content,
-                    read_timeout=timeout,
+                    read_timeout=self._timeout,
+                    wait_forever=wait_forever,
                     repeatable=repeatable,
                     once=once,
                     attempts=attempts,

@@ -42,7 +42,7 @@ class AsyncSandbox(AsyncThreadShell):
         return info
 
     async def _act(self, verb: str, body: Mapping[str, Any]) -> SandboxInfo:
-        return self._report(await self._http.post(f"{self._path}/{verb}", body))
+        return self._report(await self._http.post(f"{self._path}/{verb}", body, wait_forever=True))
 
     async def refresh(self) -> SandboxInfo:
         """Returns what the server reports about the sandbox now."""
@@ -66,12 +66,12 @@ class AsyncSandbox(AsyncThreadShell):
 
     async def fork(self, *, memory: bool | None = None) -> AsyncSandbox:
         """Creates a copy of the sandbox with its files, and with `memory` its programs."""
-        created = await self._http.post(f"{self._path}/fork", given(memory=memory))
+        created = await self._http.post(f"{self._path}/fork", given(memory=memory), wait_forever=True)
         return AsyncSandbox(self._http, SandboxInfo.from_json(created))
 
     async def snapshot(self, name: str | None = None) -> Json:
         """Saves the files as a snapshot from which sandboxes can be created."""
-        saved: Json = await self._http.post(f"{self._path}/snapshot", given(name=name))
+        saved: Json = await self._http.post(f"{self._path}/snapshot", given(name=name), wait_forever=True)
         return saved
 
     async def extend(self, timeout_s: int) -> SandboxInfo:
@@ -124,7 +124,7 @@ class AsyncSandboxes:
             on_timeout=on_timeout,
             labels=labels,
         )
-        created = await self._http.post("/api/sandboxes", body, key=key)
+        created = await self._http.post("/api/sandboxes", body, key=key, wait_forever=True)
         return AsyncSandbox(self._http, SandboxInfo.from_json(created))
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:

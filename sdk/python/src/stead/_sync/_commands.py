@@ -131,7 +131,7 @@ class Command:
 
     def _start(self) -> None:
         if self._command_id is None:
-            receipt = self._http.post(self._path, self._body, key=self._key)
+            receipt = self._http.post(self._path, self._body, key=self._key, wait_forever=True)
             self._command_id = receipt["command_id"]
 
     def _receipt(self) -> ExecResult:

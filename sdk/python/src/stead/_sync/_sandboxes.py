@@ -43,7 +43,7 @@ class Sandbox(ThreadShell):
         return info
 
     def _act(self, verb: str, body: Mapping[str, Any]) -> SandboxInfo:
-        return self._report(self._http.post(f"{self._path}/{verb}", body))
+        return self._report(self._http.post(f"{self._path}/{verb}", body, wait_forever=True))
 
     def refresh(self) -> SandboxInfo:
         """Returns what the server reports about the sandbox now."""
@@ -67,12 +67,12 @@ class Sandbox(ThreadShell):
 
     def fork(self, *, memory: bool | None = None) -> Sandbox:
         """Creates a copy of the sandbox with its files, and with `memory` its programs."""
-        created = self._http.post(f"{self._path}/fork", given(memory=memory))
+        created = self._http.post(f"{self._path}/fork", given(memory=memory), wait_forever=True)
         return Sandbox(self._http, SandboxInfo.from_json(created))
 
     def snapshot(self, name: str | None = None) -> Json:
         """Saves the files as a snapshot from which sandboxes can be created."""
-        saved: Json = self._http.post(f"{self._path}/snapshot", given(name=name))
+        saved: Json = self._http.post(f"{self._path}/snapshot", given(name=name), wait_forever=True)
         return saved
 
     def extend(self, timeout_s: int) -> SandboxInfo:
@@ -125,7 +125,7 @@ class Sandboxes:
             on_timeout=on_timeout,
             labels=labels,
         )
-        created = self._http.post("/api/sandboxes", body, key=key)
+        created = self._http.post("/api/sandboxes", body, key=key, wait_forever=True)
         return Sandbox(self._http, SandboxInfo.from_json(created))
 
     def get(self, sandbox_id: str) -> Sandbox:

@@ -95,17 +95,18 @@ class Shell:
     ) -> Command:
         """Returns a command whose events are received as they happen. Iterating over it starts it.
 
-        With `open_stdin`, standard input stays open for `write_stdin`. The server keeps the first 8 MiB (or
+        Each stream arrives in order; the order between the two is not defined. With `open_stdin`, standard input stays
+        open for `write_stdin`. The server keeps the first 8 MiB (or
         `max_output_bytes`, 64 MiB at most) and the last 8 MiB of each stream: a program that falls behind by more
         than that receives a `Gap`.
 
-        >>> for event in client.thread("docs").exec_stream("echo one; echo two >&2"):
+        >>> for event in client.thread("docs").exec_stream("echo one; sleep 0.1; echo two"):
         ...     if isinstance(event, Output):
-        ...         print(event.stream, event.text.strip())
+        ...         print(event.text, end="")
         ...     elif isinstance(event, Exited):
         ...         print("exit code", event.result.exit_code)
-        stdout one
-        stderr two
+        one
+        two
         exit code 0
         """
         body = exec_body(command, timeout, stdin, env, cwd, max_output_bytes, if_busy, resume)
