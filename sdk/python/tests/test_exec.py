@@ -208,18 +208,3 @@ def test_a_cancelled_task_leaves_the_command_running_and_the_client_usable(serve
             assert (await again.wait()).stdout == "go\nend\n"
 
     asyncio.run(main())
-
-
-def test_a_namespace_sandbox_has_the_same_shell_and_files() -> None:
-    with running_server("namespace") as server, Stead(server.url, server.token) as client:
-        if not any(one.name == "namespace" and one.available for one in client.providers()):
-            pytest.skip("this machine cannot run namespace sandboxes")
-        thread = client.thread("isolated")
-        assert thread.exec("echo $$ > /tmp/inside; hostname; pwd").check().stdout.endswith("/workspace\n")
-        assert not Path("/tmp/inside").exists()
-        assert thread.files.read_text("/tmp/inside").strip().isdigit()
-        thread.files.write("/workspace/file", "text")
-        assert thread.exec("cat file").stdout == "text"
-        events = list(thread.exec_stream("echo a; echo b >&2"))
-        assert {e.text for e in events if isinstance(e, Output)} == {"a\n", "b\n"}
-        thread.delete()

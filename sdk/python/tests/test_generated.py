@@ -33,6 +33,8 @@ SCHEMAS: list[tuple[type, str, set[str]]] = [
     (_models.WrittenFile, "WrittenFile", set()),
     (_models.Match, "SearchMatch", set()),
     (_models.SearchResult, "SearchMatches", set()),
+    (_models.SandboxInfo, "SandboxView", set()),
+    (_models.Snapshot, "SnapshotView", set()),
 ]
 
 

@@ -475,15 +475,38 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInfo(Model):
-    """A sandbox as the server reports it; `data` has all fields."""
+    """A sandbox as the server reports it."""
 
+    #: Also the id of its thread.
     sandbox_id: str
-    lease_id: str
+    name: str | None = None
+    project_id: str
     thread_id: str
+    terminal_id: str
+    lease_id: str
+    provider: str
+    #: `running` (or starts on its next use), `paused`, `suspended`, `stopped` or `archived`.
     state: str
-    data: Json = field(default_factory=dict, repr=False)
+    #: The image, snapshot or template it started from; empty for the default.
+    template: str
+    #: The API it was created through: `stead`, `e2b` or `daytona`.
+    origin: str
+    labels: dict[str, str]
+    #: Lifetime in seconds; `None` if it is unlimited.
+    timeout_s: int | None = None
+    #: What happens at the end of the lifetime: `suspend`, `pause` or `destroy`.
+    on_timeout: str
+    expires_at: datetime | None = _parsed(parse_time, optional=True)
+    last_active_at: datetime | None = _parsed(parse_time, optional=True)
+    created_at: datetime = _parsed(parse_time)
+    updated_at: datetime = _parsed(parse_time)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SandboxInfo:
-        names = ("sandbox_id", "lease_id", "thread_id", "state")
-        return cls(**{name: data[name] for name in names}, data=dict(data))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Model):
+    """The saved files of a sandbox, from which others can be created."""
+
+    name: str
+    provider: str
+    bytes: int
+    created_at: datetime = _parsed(parse_time)
