@@ -75,7 +75,7 @@ flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
 test-bin: nextest
 	@$(CARGO) nextest run --workspace --no-run
 
-sdk: test-bin ## run the SDKs of E2B and Daytona, from their registries, against the real binary
+sdk: test-bin ## run our own SDK and those of E2B and Daytona, from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
 	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/sdk/run; \
@@ -120,7 +120,7 @@ bench-terminals: build ## benchmark terminals and commands against tmux and node
 bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
 	benches/containers
 
-bench-sdk: build ## benchmark the server with E2B's Python SDK
+bench-sdk: build ## benchmark the server with E2B's Python SDK, and our own SDK against raw HTTP
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
 
 bench-quick: build ## run short benchmarks of terminals, in two minutes

@@ -1,0 +1,259 @@
+# Generated from _async/_http.py by tools/unasync.py. Do not edit.
+"""Requests with retries, and streams of events that survive a restart of the server."""
+
+from __future__ import annotations
+
+import time
+import json
+import ssl
+from collections.abc import Iterable, Iterator, Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import httpx
+
+from .._discovery import ServerAddress
+from .._errors import ApiError, NotFound, api_error
+from .._retry import NOT_SENT, Attempts, RetryPolicy
+from .._sse import EventParser, ServerEvent
+from .._wire import (
+    CONNECT_TIMEOUT,
+    JSON_HEADERS,
+    STREAM_TIMEOUT,
+    Reply,
+    connection_failed,
+    fresh_key,
+    keepalive_options,
+    with_query,
+)
+
+MAX_PARSED_URLS = 128
+
+# Makes the body of a request, anew for each attempt.
+Body = Callable[[], Iterable[bytes]]
+
+
+class Http:
+    """The connection pool of a client.
+
+    It uses httpx's transport, without the layers of `httpx.Client` above it: there are no cookies,
+    redirects or proxies here, and they would cost as much as the request itself.
+    """
+
+    def __init__(
+        self,
+        server: ServerAddress,
+        policy: RetryPolicy,
+        timeout: float,
+        transport: httpx.BaseTransport | None,
+    ) -> None:
+        self.url = server.url
+        self._policy = policy
+        self._timeout = timeout
+        # One parsed URL for each path in use: parsing takes as long as all else that happens here.
+        self._parsed = lru_cache(MAX_PARSED_URLS)(httpx.URL)
+        self._headers = {"host": httpx.URL(server.url).netloc.decode(), "user-agent": "stead-sdk-python"}
+        if server.token:
+            self._headers["authorization"] = f"Bearer {server.token}"
+        self._transport = transport or httpx.HTTPTransport(
+            # Plain HTTP needs no certificates, and loading them takes long.
+            verify=server.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            socket_options=keepalive_options(),
+        )
+        self._known_server = False
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def attempts(self) -> Attempts:
+        return Attempts(self._policy)
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | Iterable[bytes] | None,
+        read_timeout: float,
+        wait_forever: bool,
+    ) -> httpx.Response:
+        timeouts: dict[str, float | None] = {"connect": CONNECT_TIMEOUT, "write": self._timeout}
+        timeouts["read"] = None if wait_forever else read_timeout
+        request = httpx.Request(
+            method,
+            self._parsed(self.url + target),
+            headers={**self._headers, **headers},
+            content=content,
+            extensions={"timeout": timeouts},
+        )
+        response = self._transport.handle_request(request)
+        # The transport reads this again before it reads the body.
+        timeouts["read"] = read_timeout
+        self._known_server = True
+        return response
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | Body | None = None,
+        read_timeout: float = STREAM_TIMEOUT,
+        wait_forever: bool = False,
+        repeatable: bool = True,
+        once: bool = False,
+        attempts: Attempts | None = None,
+    ) -> httpx.Response:
+        """Sends a request and returns the response with its body unread. An error status raises.
+
+        With `wait_forever` the response may take any time to begin; TCP keep-alive notices if the server's machine
+        is gone. A `repeatable` request is also repeated after a broken connection. One with a body that can be read
+        only `once` is repeated only if it was not sent.
+        """
+        target = with_query(path, params)
+        attempts = attempts or self.attempts()
+        while True:
+            try:
+                body = content() if callable(content) else content
+                response = self._send(method, target, headers or {}, body, read_timeout, wait_forever)
+                if response.is_success:
+                    return response
+                try:
+                    problem = response.read()
+                finally:
+                    response.close()
+                raise api_error(response.status_code, response.headers, problem)
+            except (httpx.TransportError, ApiError) as error:
+                if once and not isinstance(error, NOT_SENT):
+                    wait = None
+                else:
+                    wait = attempts.delay(error, repeatable=repeatable, known_server=self._known_server)
+                if wait is None:
+                    raise self.explain(error) from error
+            time.sleep(wait)
+
+    def explain(self, error: Exception) -> Exception:
+        if isinstance(error, httpx.TransportError):
+            return connection_failed(self.url, error, not_sent=isinstance(error, NOT_SENT))
+        return error
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | Body | None = None,
+        wait_forever: bool = False,
+        repeatable: bool = True,
+        once: bool = False,
+    ) -> Reply:
+        """Sends a request and reads the whole response."""
+        attempts = self.attempts()
+        while True:
+            try:
+                response = self.open(
+                    method,
+                    path,
+                    params=params,
+                    headers=headers,
+                    content=content,
+                    read_timeout=self._timeout,
+                    wait_forever=wait_forever,
+                    repeatable=repeatable,
+                    once=once,
+                    attempts=attempts,
+                )
+            except NotFound:
+                # An attempt whose response was lost has deleted it.
+                if method == "DELETE" and attempts.uncertain:
+                    return Reply(204, {}, b"")
+                raise
+            try:
+                return Reply(response.status_code, response.headers, response.read())
+            except httpx.TransportError as error:
+                # The response was cut: the server handled the request.
+                wait = attempts.delay(error, repeatable=repeatable and not once, known_server=True)
+                if wait is None:
+                    raise self.explain(error) from error
+            finally:
+                response.close()
+            time.sleep(wait)
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Returns the JSON of a resource."""
+        return (self.request("GET", path, params=params, headers=JSON_HEADERS)).json()
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        keyed: bool = True,
+        wait_forever: bool = False,
+    ) -> Any:
+        """Posts JSON with an idempotency key, so that it can be repeated safely; returns the JSON response.
+
+        A body with a write id is repeatable without a key.
+        """
+        headers = dict(JSON_HEADERS)
+        if keyed:
+            headers["idempotency-key"] = key or fresh_key()
+        content = json.dumps(body or {}).encode()
+        reply = self.request("POST", path, headers=headers, content=content, wait_forever=wait_forever)
+        return reply.json() if reply.body else None
+
+    def send_json(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        """Puts or patches JSON. A patch is not repeated after a broken connection."""
+        content = json.dumps(body).encode()
+        reply = self.request(method, path, headers=JSON_HEADERS, content=content, repeatable=method == "PUT")
+        return reply.json()
+
+    def delete(self, path: str, params: Mapping[str, Any] | None = None) -> None:
+        self.request("DELETE", path, params=params)
+
+    def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Yields the items of a list, page by page."""
+        cursor = None
+        while True:
+            page = self.get(path, {**(params or {}), "cursor": cursor})
+            for item in page["items"]:
+                yield item
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
+
+    def subscribe(
+        self, path: str, params: Mapping[str, Any] | None = None, last_id: str | None = None
+    ) -> Iterator[ServerEvent]:
+        """Yields the events of a stream. Reconnects when it breaks and continues after the last event; then a
+        `reconnected` event follows."""
+        attempts = self.attempts()
+        while True:
+            headers = {"accept": "text/event-stream"}
+            if last_id is not None:
+                headers["last-event-id"] = last_id
+            error: Exception = httpx.RemoteProtocolError("the server ended the stream")
+            response = self.open("GET", path, params=params, headers=headers, attempts=attempts)
+            parser = EventParser()
+            try:
+                for chunk in response.iter_raw():
+                    for event in parser.feed(chunk):
+                        attempts.succeeded()
+                        last_id = event.id or last_id
+                        if event.name != "notice" or event.data.get("code") != "stopping":
+                            yield event
+            except httpx.TransportError as broken:
+                error = broken
+            finally:
+                response.close()
+            wait = attempts.delay(error, repeatable=True, known_server=True)
+            if wait is None:
+                raise self.explain(error) from error
+            time.sleep(wait)
+            yield ServerEvent("reconnected", {}, None)
