@@ -16,9 +16,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use host::wire::Stream;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OnceCell, mpsc};
+use wire::Stream;
 
 use super::wrap::{self, Config};
 use crate::Compat;

@@ -23,8 +23,10 @@ const PENDING: &[&str] = &[
     "crates/machine",
     "crates/model",
     "crates/provider",
+    "crates/shell",
     "crates/store",
     "crates/vt",
+    "crates/wire",
 ];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.

@@ -15,9 +15,9 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use host::wire::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use wire::Stream;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use crate::Compat;
@@ -277,7 +277,7 @@ pub(super) async fn logs(
     let mut outputs = [Vec::new(), Vec::new()];
     for (stream, all) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut outputs) {
         loop {
-            let (from, limit) = (all.len() as u64, host::wire::MAX_DATA as u32);
+            let (from, limit) = (all.len() as u64, wire::MAX_DATA as u32);
             let read = app.terminals.output(&terminal, &command, stream, from, limit).await;
             let chunk = match read {
                 Ok(chunk) => chunk,
@@ -306,7 +306,7 @@ async fn tell(app: &Compat, terminal: &Terminal, command: Command, mut socket: W
             execution.progress().mark_unchanged();
         }
         for (stream, mark, from) in &mut cursors {
-            let limit = host::wire::MAX_DATA as u32 / 2;
+            let limit = wire::MAX_DATA as u32 / 2;
             while let Ok(chunk) =
                 app.terminals.output(terminal, &command, *stream, *from, limit).await
             {

@@ -1,7 +1,7 @@
 //! The output of a program and its end.
 
-use host::wire::Stream;
 use tokio::sync::mpsc;
+use wire::Stream;
 
 use super::{End, Process, ProcessKind, ProcessOutput};
 use crate::Compat;
@@ -78,7 +78,7 @@ impl Compat {
             let mut closed = true;
             for (stream, from) in &mut cursors {
                 loop {
-                    let limit = host::wire::MAX_DATA as u32;
+                    let limit = wire::MAX_DATA as u32;
                     let read =
                         self.terminals.output(&process.terminal, &command, *stream, *from, limit);
                     let chunk = match read.await {
