@@ -11,7 +11,7 @@ use source::{Modules, code, crates, cycles, files, is_test, product, product_fol
 
 /// The crates that each crate may depend on. The compiler refuses a cycle; this refuses a dependency that points
 /// outward.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("vt", &[]),
     ("wire", &[]),
     ("shell", &["wire"]),
@@ -34,9 +34,16 @@ const MAY_USE: [(&str, &[&str]); 16] = [
         ],
     ),
     (
-        "compat",
+        "adapter",
         &[
             "api", "base", "config", "engine", "files", "machine", "model", "provider", "store",
+            "wire",
+        ],
+    ),
+    (
+        "compat",
+        &[
+            "adapter", "api", "base", "config", "engine", "files", "machine", "model", "store",
             "wire",
         ],
     ),
@@ -54,10 +61,8 @@ const MUST_NOT_USE: [(&str, &[&str]); 6] = [
 
 /// Maximum number of lines of a file without its tests.
 const MAX_FILE_LINES: usize = 800;
-/// Maximum number of lines of a crate without its tests.
+/// Maximum number of lines of a crate, its unit tests included.
 const MAX_CRATE_LINES: usize = 15_000;
-/// The one crate above it, and its size, which may only shrink: `wire` is to be a crate of its own.
-const PENDING_SIZE: (&str, usize) = ("crates/host/src", 15_600);
 
 fn manifest(name: &str) -> toml::Table {
     let text = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
@@ -91,14 +96,10 @@ fn crates_depend_inward() {
     assert!(wrong.is_empty(), "dependencies that point outward: {wrong:#?}");
 }
 
-/// Crates whose files still import each other; none may be added.
-const PENDING_CYCLES: [&str; 3] = ["crates/chaos/src", "crates/cloud/src", "crates/compat/src"];
-
 #[test]
 fn no_two_files_import_each_other() {
     let mut found = Vec::new();
-    let folders = product_folders().into_iter();
-    for folder in folders.filter(|folder| !PENDING_CYCLES.contains(&folder.as_str())) {
+    for folder in product_folders() {
         for cycle in cycles(&Modules::of(&folder).imports()) {
             let names: Vec<_> = cycle
                 .iter()
@@ -157,11 +158,8 @@ fn files_are_short_and_say_what_they_are_for() {
 #[test]
 fn crates_are_small() {
     for folder in product_folders() {
-        let files = files(&folder);
-        let product = files.iter().filter(|(path, _)| !is_test(path));
-        let lines: usize = product.map(|(_, text)| lines_without_tests(text)).sum();
-        let limit = if folder == PENDING_SIZE.0 { PENDING_SIZE.1 } else { MAX_CRATE_LINES };
-        assert!(lines <= limit, "{folder} has {lines} lines");
+        let lines: usize = files(&folder).iter().map(|(_, text)| text.lines().count()).sum();
+        assert!(lines < MAX_CRATE_LINES, "{folder} has {lines} lines");
     }
 }
 

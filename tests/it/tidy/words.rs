@@ -12,6 +12,7 @@ const PENDING: &[&str] = &[
     "tests/it/compute",
     "tests/it/line",
     "src/cli",
+    "crates/adapter",
     "crates/base",
     "crates/chaos",
     "crates/cloud",

@@ -1,8 +1,5 @@
 //! Creating and ending the sandboxes of other APIs. What a sandbox is, and when it expires, is the engine's.
 
-use std::collections::HashSet;
-
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
@@ -12,32 +9,10 @@ use super::{
     new_sandbox::NewSandbox,
     vendor,
 };
-use crate::Compat;
+use crate::Adapter;
 use api::error::Problem;
 use model::{Env, Sandbox, SandboxState, SandboxStatus, ThreadId, Timestamp};
 use store::{SandboxRecord, ThreadChoices};
-
-/// The ids of all sandboxes, for requests that name a sandbox only by their signature.
-#[derive(Default)]
-pub struct SandboxIndex(Mutex<HashSet<ThreadId>>);
-
-impl SandboxIndex {
-    pub fn add(&self, id: ThreadId) {
-        self.0.lock().insert(id);
-    }
-
-    pub fn remove(&self, id: &ThreadId) {
-        self.0.lock().remove(id);
-    }
-
-    pub fn replace(&self, ids: HashSet<ThreadId>) {
-        *self.0.lock() = ids;
-    }
-
-    pub fn ids(&self) -> Vec<ThreadId> {
-        self.0.lock().iter().cloned().collect()
-    }
-}
 
 /// Whether a sandbox waits for a client to resume it.
 pub fn is_paused(sandbox: &SandboxRecord) -> bool {
@@ -47,7 +22,7 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
     }
 }
 
-impl Compat {
+impl Adapter {
     /// Creates a sandbox and starts its compute.
     pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
         let held = self.lock_volumes(&new).await?;

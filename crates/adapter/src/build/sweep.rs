@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{SNAPSHOT_PREFIX, is_of_build, log::Level, upload};
-use crate::Compat;
+use crate::Adapter;
 use api::error::Problem;
 use model::{BuildEvent, BuildStatus, Failure, Template};
 use store::{SandboxFilter, SandboxPurpose, SandboxRecord};
 
-impl Compat {
+impl Adapter {
     /// Deletes a template with its builds. What was made from it keeps its files.
     pub async fn delete_template(&self, template: &Template) -> Result<bool, Problem> {
         let removed = self.store.remove_template(&template.template_id).await?;

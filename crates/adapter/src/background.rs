@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::usage;
-use crate::Compat;
+use crate::Adapter;
 use base::event::{Delivery, EventKind};
 use store::{SandboxFilter, SandboxPurpose, StoreError};
 
@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Finds the sandboxes and builds that the store knows, then measures sandboxes and forgets deleted ones,
 /// until `stop` is cancelled.
-pub async fn run(app: Compat, stop: CancellationToken) {
+pub async fn run(app: Adapter, stop: CancellationToken) {
     let work = async {
         // Before the index is read, so that a deletion in between is not missed.
         let events = app.events.subscribe(None);
@@ -36,7 +36,7 @@ pub async fn run(app: Compat, stop: CancellationToken) {
     }
 }
 
-async fn index(app: &Compat) -> Result<(), StoreError> {
+async fn index(app: &Adapter) -> Result<(), StoreError> {
     let filter = SandboxFilter { purpose: SandboxPurpose::Any, ..SandboxFilter::default() };
     let all = app.sandboxes.all(filter).await?;
     app.state.index.replace(all.into_iter().map(|sandbox| sandbox.row.thread_id).collect());
@@ -44,7 +44,7 @@ async fn index(app: &Compat) -> Result<(), StoreError> {
 }
 
 /// Drops what is kept in memory of sandboxes that were deleted, expired ones among them.
-async fn forget_deleted(app: &Compat, mut events: base::event::EventSubscription) {
+async fn forget_deleted(app: &Adapter, mut events: base::event::EventSubscription) {
     while let Some(heard) = events.next().await {
         match heard {
             Delivery::Event(event) => {

@@ -4,20 +4,24 @@
 //! The program is one of the sandbox's and outlives the server; its tag names the context, by which it is
 //! found again.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+mod context;
 
-use parking_lot::{Mutex, MutexGuard};
+use std::{sync::Arc, time::Duration};
+
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{
+pub use context::{Context, Contexts, Language, is_context};
+
+use crate::{
+    Adapter,
     instance::absolute,
     process::{Process, ProcessOutput, Start},
     wrap::Config,
 };
-use crate::Compat;
 use api::error::{Code, Problem};
-use model::{Env, ThreadId, Timestamp};
+use context::{ContextProgram, lines};
+use model::{Env, Timestamp};
 use store::SandboxRecord;
 
 /// How long a piece that is interrupted may still take.
@@ -26,68 +30,6 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONTEXTS: usize = 32;
 /// Pieces of output that wait.
 pub const OUTPUT_QUEUE: usize = 64;
-/// Bytes of a line of the program inside; a longer line is dropped.
-const MAX_LINE_BYTES: usize = 16 << 20;
-/// The prefix of the tag of a context's program.
-const TAG: &str = "stead:context ";
-
-/// What code is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
-    Python,
-    JavaScript,
-    /// TypeScript, by a node that strips types.
-    TypeScript,
-}
-
-impl Language {
-    /// By its name, or by none.
-    pub fn named(name: &str) -> Option<Language> {
-        match name {
-            "" | "python" | "python3" => Some(Language::Python),
-            "javascript" | "js" => Some(Language::JavaScript),
-            "typescript" | "ts" => Some(Language::TypeScript),
-            _ => None,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Language::Python => "python",
-            Language::JavaScript => "javascript",
-            Language::TypeScript => "typescript",
-        }
-    }
-
-    /// The program that runs it.
-    fn program(self) -> (&'static str, Vec<String>) {
-        let (cmd, args) = match self {
-            Language::Python => ("python3", ["-u", "-c", include_str!("python.py")].as_slice()),
-            // What else writes to the standard output must not come between its own lines.
-            Language::JavaScript | Language::TypeScript => (
-                "/bin/sh",
-                ["-c", "exec node -e \"$1\" 3>&1 1>&2", "sh", include_str!("javascript.js")]
-                    .as_slice(),
-            ),
-        };
-        (cmd, args.iter().map(|arg| (*arg).to_owned()).collect())
-    }
-}
-
-/// The contexts of all sandboxes.
-#[derive(Default)]
-pub struct Contexts(Mutex<HashMap<(ThreadId, String), Arc<Context>>>);
-
-pub struct Context {
-    pub id: String,
-    /// What its code is written in.
-    pub language: Language,
-    pub cwd: String,
-    /// Since when it is known.
-    pub made: Timestamp,
-    /// One piece of code at a time.
-    live: tokio::sync::Mutex<Option<ContextProgram>>,
-}
 
 /// A piece of code.
 #[derive(Debug, Default)]
@@ -114,55 +56,12 @@ pub enum Outcome {
     Ended,
 }
 
-/// The program of a context, and what that says.
-struct ContextProgram {
-    process: Arc<Process>,
-    said: mpsc::Receiver<ProcessOutput>,
-    /// The beginning of a line that is not complete.
-    rest: Vec<u8>,
-}
-
-impl Contexts {
-    fn all(&self) -> MutexGuard<'_, HashMap<(ThreadId, String), Arc<Context>>> {
-        self.0.lock()
-    }
-
-    /// A sandbox is gone.
-    pub fn forget(&self, sandbox: &ThreadId) {
-        self.all().retain(|(of, _), _| of != sandbox);
-    }
-}
-
-impl Context {
-    fn tag(&self) -> String {
-        format!("{TAG}{} {} {}", self.id, self.language.name(), self.cwd)
-    }
-
-    fn parse(tag: &str) -> Option<Context> {
-        let mut words = tag.strip_prefix(TAG)?.splitn(3, ' ');
-        let (id, language, cwd) = (words.next()?, words.next()?, words.next()?);
-        let language = Language::named(language)?;
-        Some(Context::new(id, language, cwd))
-    }
-
-    /// One that has no program yet.
-    pub fn new(id: &str, language: Language, cwd: &str) -> Context {
-        let live = tokio::sync::Mutex::default();
-        Context { id: id.to_owned(), language, cwd: cwd.to_owned(), made: Timestamp::now(), live }
-    }
-}
-
-/// Whether a program is a context's and none that a client asked for.
-pub fn is_context(process: &Process) -> bool {
-    process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG))
-}
-
-impl ContextProgram {
-    /// Listens to a program from its beginning.
-    fn of(app: &Compat, process: Arc<Process>) -> ContextProgram {
+impl Adapter {
+    /// Receives the output of a program from its beginning.
+    fn context_program(&self, process: Arc<Process>) -> ContextProgram {
         let (sender, said) = mpsc::channel(OUTPUT_QUEUE);
-        let (listener, heard) = (app.clone(), process.clone());
-        app.tasks.spawn(async move {
+        let (listener, heard) = (self.clone(), process.clone());
+        self.tasks.spawn(async move {
             tokio::select! {
                 _ = listener.stream_output(&heard, &sender) => {}
                 () = listener.stopping.cancelled() => {}
@@ -171,22 +70,6 @@ impl ContextProgram {
         ContextProgram { process, said, rest: Vec::new() }
     }
 
-    /// Whether its program has ended. Discards output since the last piece of code.
-    fn has_ended(&mut self) -> bool {
-        loop {
-            match self.said.try_recv() {
-                Ok(ProcessOutput::Stdout(bytes)) => drop(lines(&mut self.rest, &bytes, "")),
-                Ok(ProcessOutput::Stderr(_) | ProcessOutput::Pty(_)) => {}
-                Ok(ProcessOutput::End(_)) | Err(mpsc::error::TryRecvError::Disconnected) => {
-                    return true;
-                }
-                Err(mpsc::error::TryRecvError::Empty) => return false,
-            }
-        }
-    }
-}
-
-impl Compat {
     /// The contexts of a sandbox, the oldest first.
     pub async fn contexts(&self, sandbox: &SandboxRecord) -> Result<Vec<Arc<Context>>, Problem> {
         let running = self.processes(sandbox).await?.all();
@@ -279,7 +162,7 @@ impl Compat {
         let running = self.processes(sandbox).await?.running(None, Some(&context.tag()));
         if let Some(process) = running {
             self.signal_process(sandbox, &process, 9).await?;
-            let mut ended = ContextProgram::of(self, process);
+            let mut ended = self.context_program(process);
             while let Some(said) = ended.said.recv().await {
                 if let ProcessOutput::End(_) = said {
                     break;
@@ -304,7 +187,7 @@ impl Compat {
                 && !ended.is_some_and(|ended| Arc::ptr_eq(it, ended))
         };
         if let Some(process) = self.processes(sandbox).await?.all().into_iter().find(runs) {
-            return Ok(ContextProgram::of(self, process));
+            return Ok(self.context_program(process));
         }
         let (cmd, args) = context.language.program();
         let cwd = Some(context.cwd.clone());
@@ -315,7 +198,7 @@ impl Compat {
             timeout: None,
             pty: None,
         };
-        Ok(ContextProgram::of(self, self.start_process(sandbox, start).await?))
+        Ok(self.context_program(self.start_process(sandbox, start).await?))
     }
 
     /// Runs a piece of code and sends its events, each an object with a `type`.
@@ -409,58 +292,5 @@ impl Compat {
                 }
             }
         }
-    }
-}
-
-/// The events about one piece of code in what the program says.
-fn lines(rest: &mut Vec<u8>, bytes: &[u8], name: &str) -> Vec<Value> {
-    rest.extend_from_slice(bytes);
-    let mut events = Vec::new();
-    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-        let line: Vec<u8> = rest.drain(..=end).collect();
-        let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
-        if event["for"] != name {
-            continue;
-        }
-        if let Some(fields) = event.as_object_mut() {
-            fields.remove("for");
-        }
-        events.push(event);
-    }
-    if rest.len() > MAX_LINE_BYTES {
-        rest.clear();
-    }
-    events
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_told_line_by_line_and_only_those_that_were_asked_for() {
-        let mut rest = Vec::new();
-        let mut check = |bytes: &str, expected: Value| {
-            assert_eq!(json!(lines(&mut rest, bytes.as_bytes(), "a")), expected, "{bytes}");
-        };
-        check("{\"type\":\"stdout\",\"for\":\"a\",\"te", json!([]));
-        check("xt\":\"hi\"}\n", json!([{"type": "stdout", "text": "hi"}]));
-        check("{\"type\":\"stdout\",\"for\":\"b\"}\nnoise\n", json!([]));
-        check("{\"type\":\"control\",\"for\":\"a\"}\n{", json!([{"type": "control"}]));
-        let endless = "x".repeat(1 << 20);
-        for _ in 0..40 {
-            lines(&mut rest, endless.as_bytes(), "a");
-            assert!(rest.len() <= MAX_LINE_BYTES, "{}", rest.len());
-        }
-    }
-
-    #[test]
-    fn a_context_is_known_by_the_tag_of_its_program() {
-        let context = Context::new("a1", Language::JavaScript, "/home/a b");
-        let found = Context::parse(&context.tag()).unwrap();
-        assert_eq!((found.id.as_str(), found.language), ("a1", Language::JavaScript));
-        assert_eq!(found.cwd, "/home/a b");
-        assert!(Context::parse("stead:context a1").is_none());
-        assert!(Context::parse("context a1 python /").is_none());
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::new_sandbox::NewSandbox;
-use crate::Compat;
+use crate::Adapter;
 use api::error::{Code, Problem};
 use machine::volume::{Volume, VolumeError, VolumeMount, Volumes};
 use store::{LeaseFilter, PageRequest};
@@ -19,7 +19,7 @@ pub struct VolumeName {
     pub name: String,
 }
 
-impl Compat {
+impl Adapter {
     /// Does something with all volumes. It may block.
     async fn with_volumes<T: Send + 'static>(
         &self,

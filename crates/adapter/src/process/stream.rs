@@ -3,8 +3,8 @@
 use tokio::sync::mpsc;
 use wire::Stream;
 
-use super::{End, Process, ProcessKind, ProcessOutput};
-use crate::Compat;
+use super::program::{End, Process, ProcessKind, ProcessOutput};
+use crate::Adapter;
 use api::error::Problem;
 use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
 use model::{Command, CommandId};
@@ -21,7 +21,7 @@ enum Until {
     Closed,
 }
 
-impl Compat {
+impl Adapter {
     /// Sends all output of a program, past and future, and at last how it ended.
     pub async fn stream_output(
         &self,

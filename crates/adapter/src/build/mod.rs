@@ -18,20 +18,18 @@ pub mod dockerfile;
 pub mod log;
 pub mod plan;
 mod run;
+mod running;
 mod sweep;
 pub mod upload;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{new_sandbox::NewSandbox, vendor::VendorApi};
-use crate::Compat;
+pub use running::Builds;
+
+use crate::{Adapter, new_sandbox::NewSandbox, vendor::VendorApi};
 use api::error::{Code, Problem};
 use log::{Level, Line, Log};
 use machine::is_image_name;
@@ -39,10 +37,9 @@ use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId
 use plan::{Base, Chosen, Plan};
 use provider::Fidelity;
 use run::{BASE, BuildRun};
+use running::RunningBuild;
 use store::SandboxRecord;
 
-/// Builds whose steps run at the same time; more wait.
-const CONCURRENT_BUILDS: usize = 2;
 /// Builds that run or wait.
 const MAX_BUILDS: usize = 32;
 /// Templates of all APIs.
@@ -70,34 +67,6 @@ fn of_image(provider: &str, image: &str) -> String {
 /// The provider and the image that a template's name stands for, if it is such a name.
 pub fn image_of(template: &str) -> Option<(&str, &str)> {
     template.strip_prefix(IMAGE_PREFIX)?.split_once(' ')
-}
-
-/// The builds that run.
-pub struct Builds {
-    running: Mutex<HashMap<BuildId, RunningBuild>>,
-    room: Semaphore,
-}
-
-struct RunningBuild {
-    stop: CancellationToken,
-    lines: watch::Receiver<u64>,
-}
-
-impl Default for Builds {
-    fn default() -> Builds {
-        Builds { running: Mutex::default(), room: Semaphore::new(CONCURRENT_BUILDS) }
-    }
-}
-
-impl Builds {
-    fn running(&self) -> MutexGuard<'_, HashMap<BuildId, RunningBuild>> {
-        self.running.lock()
-    }
-
-    /// Tells how many lines the log of a build has, until it has ended; `None` if it has.
-    pub fn lines(&self, build: &BuildId) -> Option<watch::Receiver<u64>> {
-        Some(self.running().get(build)?.lines.clone())
-    }
 }
 
 /// What a sandbox gets from its template.
@@ -154,7 +123,7 @@ fn failed(message: impl Into<String>) -> Failure {
     Failure { message: message.into(), step: None }
 }
 
-impl Compat {
+impl Adapter {
     /// What a sandbox gets from the template of this name; `None` if there is none.
     pub async fn template_base(
         &self,

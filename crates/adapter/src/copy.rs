@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::new_sandbox::NewSandbox;
-use crate::Compat;
+use crate::Adapter;
 use api::error::{Code, Problem};
 use machine::is_image_name;
 use model::Timestamp;
@@ -17,7 +17,7 @@ pub fn has_snapshot(sandbox: &SandboxRecord, name: &str) -> bool {
     sandbox.row.extra.contains_key(&format!("{SNAPSHOT_PREFIX}{name}"))
 }
 
-impl Compat {
+impl Adapter {
     /// Creates a sandbox that starts with the files of another. Its processes stay where they are.
     pub async fn fork_sandbox(
         &self,

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::vendor::VendorApi;
-use crate::Compat;
+use crate::Adapter;
 use api::{
     error::Problem,
     slow_body::{self, Rate, ReceivedBytes},
@@ -47,8 +47,14 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 ];
 
 /// Passes a request on to whatever listens on a port of a sandbox.
-pub async fn serve(app: &Compat, id: &ThreadId, port: u16, request: Request) -> Response {
-    match forward(app, id, port, request).await {
+pub async fn serve(
+    app: &Adapter,
+    vendors: &[&'static dyn VendorApi],
+    id: &ThreadId,
+    port: u16,
+    request: Request,
+) -> Response {
+    match forward(app, vendors, id, port, request).await {
         Ok(mut response) => {
             response.extensions_mut().insert(api::door::Proxied);
             response
@@ -58,7 +64,8 @@ pub async fn serve(app: &Compat, id: &ThreadId, port: u16, request: Request) -> 
 }
 
 async fn forward(
-    app: &Compat,
+    app: &Adapter,
+    vendors: &[&'static dyn VendorApi],
     id: &ThreadId,
     port: u16,
     request: Request,
@@ -76,7 +83,8 @@ async fn forward(
     let Some(sandbox) = found else {
         return Err(unreachable(id.as_str(), "The sandbox was not found", None));
     };
-    let Some(vendor) = app.vendor(&sandbox.row.origin) else {
+    let vendor = vendors.iter().find(|vendor| vendor.origin() == sandbox.row.origin);
+    let Some(vendor) = vendor.copied() else {
         return Err(unreachable(id.as_str(), "The sandbox was not found", None));
     };
     let is_admitted = match signed {
@@ -177,7 +185,7 @@ fn unauthorized(vendor: &dyn VendorApi) -> Response {
 }
 
 /// Whether a request may connect to the ports of a sandbox.
-fn is_admitted(app: &Compat, sandbox: &SandboxRecord, request: &Request) -> bool {
+fn is_admitted(app: &Adapter, sandbox: &SandboxRecord, request: &Request) -> bool {
     match sandbox.row.port_access {
         PortAccess::Public => return true,
         PortAccess::Token => {}
@@ -218,7 +226,7 @@ fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
 
 /// A stream to a port, or why there is none.
 async fn dial(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     port: u16,
 ) -> Result<Result<Connection, ProviderError>, Problem> {
@@ -235,7 +243,7 @@ async fn dial(
 }
 
 /// Removes our keys and cookies from a request, and the headers of its connection alone.
-fn clean(app: &Compat, headers: &mut HeaderMap) {
+fn clean(app: &Adapter, headers: &mut HeaderMap) {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = bearer.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
     if token.is_some_and(|token| is_ours(app, token)) {
@@ -254,7 +262,7 @@ fn clean(app: &Compat, headers: &mut HeaderMap) {
 }
 
 /// Whether a token opens anything of ours.
-fn is_ours(app: &Compat, token: &str) -> bool {
+fn is_ours(app: &Adapter, token: &str) -> bool {
     let keys = &app.state.keys;
     app.auth.token(token)
         || app.shares.pass(token).is_some()
@@ -306,7 +314,7 @@ fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// The name below which each port of each sandbox has one, and how it is reached.
-pub fn domain(app: &Compat) -> Option<(&'static str, String)> {
+pub fn domain(app: &Adapter) -> Option<(&'static str, String)> {
     let scheme = app.settings.scheme();
     let (_, here) = app.url.split_once("://")?;
     if let Some(name) = app.settings.names.first() {

@@ -4,10 +4,11 @@
 //! a worker: a terminal with a shell that runs one such program at a time and is then free for the
 //! next. Both keep running without the server; after a restart they are found again by their records.
 
+mod program;
 mod stream;
+mod table;
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -15,214 +16,44 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::mpsc;
 use wire::Stream;
 
-use super::wrap::{self, Config};
-use crate::Compat;
+pub use program::{End, Process, ProcessOutput, ProcessResult, Start};
+pub use table::{ProcessTables, Processes};
+
+use crate::{
+    Adapter,
+    wrap::{self, Config},
+};
 use api::error::Problem;
 use engine::terminal::{
     ExecOptions, Execution, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin, TerminalError,
     WatchEvent, WatchFrom, WatcherUpdate,
 };
-use model::{
-    Command, CommandId, CommandStatus, ShellKind, Terminal, TerminalStatus, ThreadId, Timestamp,
-};
+use model::{ShellKind, Terminal, TerminalStatus, Timestamp};
+use program::ProcessKind;
 use store::{CommandQuery, PageRequest, SandboxRecord};
 
 /// A program that runs longer than this is recorded before its number is returned.
 const RECORD_AFTER: Duration = Duration::from_millis(25);
-/// Ended programs that a client can still query.
-const MAX_ENDED: usize = 64;
 /// How long ago one may have ended to be found again after a restart.
 const MAX_ENDED_AGE: Duration = Duration::from_secs(600);
 /// The most output that is kept of each stream from the start.
 const MAX_OUTPUT_BYTES: u64 = engine::terminal::MAX_OUTPUT;
-/// Ended terminals of programs that are kept.
-const MAX_ENDED_TERMINALS: usize = 8;
 /// The variable that holds the client's name for a terminal, by which it is found again.
 pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
 /// The variable of a terminal that is a session of a client and no worker.
 pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
-/// The signals that programs die of.
-const FATAL_SIGNALS: std::ops::RangeInclusive<i32> = 1..=15;
-/// The number of SIGKILL.
-const SIGKILL: i32 = 9;
 /// The terminal size of a worker.
 const WORKER_SIZE: (u16, u16) = (80, 24);
-
-/// A program, running or ended.
-#[derive(Debug)]
-pub struct Process {
-    pub pid: u32,
-    /// What was asked for.
-    pub config: Config,
-    /// The client's name for it.
-    pub tag: Option<String>,
-    pub terminal: Terminal,
-    kind: ProcessKind,
-    /// The last signal that was sent to it.
-    signalled: AtomicI32,
-}
-
-#[derive(Debug, Clone)]
-enum ProcessKind {
-    Pty,
-    Command {
-        id: CommandId,
-        /// Where its own standard error begins.
-        begins: u64,
-    },
-}
-
-/// What a program is started with.
-#[derive(Debug, Clone)]
-pub struct Start {
-    pub config: Config,
-    /// The client's name for it.
-    pub tag: Option<String>,
-    /// Whether it can be fed; else it reads nothing.
-    pub stdin: bool,
-    /// How long it may take.
-    pub timeout: Option<Duration>,
-    /// Columns and rows, if it wants a terminal.
-    pub pty: Option<(u16, u16)>,
-}
-
-/// An event of a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProcessOutput {
-    /// On its standard output.
-    Stdout(Vec<u8>),
-    /// On its standard error.
-    Stderr(Vec<u8>),
-    Pty(Bytes),
-    End(End),
-}
-
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    Exit(i32),
-    Signal(i32),
-    /// Its time was over.
-    TimedOut,
-    Lost,
-}
-
-/// How a program went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessResult {
-    pub end: End,
-    /// What it wrote to its standard output.
-    pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
-    pub stderr: Vec<u8>,
-}
 
 fn add(all: &mut Vec<u8>, bytes: &[u8]) {
     let room = usize::try_from(MAX_OUTPUT_BYTES).unwrap_or(usize::MAX).saturating_sub(all.len());
     all.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
-/// The programs of each sandbox that was asked for since the server started.
-#[derive(Default)]
-pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<Processes>>>);
-
-impl ProcessTables {
-    fn of(&self, id: &ThreadId) -> Arc<Processes> {
-        self.0.lock().entry(id.clone()).or_default().clone()
-    }
-
-    pub fn forget(&self, id: &ThreadId) {
-        self.0.lock().remove(id);
-    }
-}
-
-/// The programs of one sandbox.
-#[derive(Default)]
-pub struct Processes {
-    loaded: OnceCell<()>,
-    inner: Mutex<ProcessTable>,
-}
-
-#[derive(Default)]
-struct ProcessTable {
-    running: HashMap<u32, Arc<Process>>,
-    ended: Vec<Arc<Process>>,
-    /// Workers that have nothing to do.
-    idle: Vec<Terminal>,
-}
-
-impl Processes {
-    fn inner(&self) -> MutexGuard<'_, ProcessTable> {
-        self.inner.lock()
-    }
-
-    /// The one that runs under this number or name.
-    pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
-        let inner = self.inner();
-        match (pid, tag) {
-            (Some(pid), _) => inner.running.get(&pid).cloned(),
-            (None, Some(tag)) => {
-                inner.running.values().find(|it| it.tag.as_deref() == Some(tag)).cloned()
-            }
-            (None, None) => None,
-        }
-    }
-
-    /// The program that runs under this number or name, or the last one that ended.
-    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
-        self.running(pid, tag).or_else(|| {
-            let inner = self.inner();
-            let is = |it: &&Arc<Process>| match (pid, tag) {
-                (Some(pid), _) => it.pid == pid,
-                (None, tag) => tag.is_some() && it.tag.as_deref() == tag,
-            };
-            inner.ended.iter().rev().find(is).cloned()
-        })
-    }
-
-    /// All that run, by number.
-    pub fn all(&self) -> Vec<Arc<Process>> {
-        let mut all: Vec<_> = self.inner().running.values().cloned().collect();
-        all.sort_by_key(|process| process.pid);
-        all
-    }
-
-    fn begin(&self, process: Arc<Process>) {
-        self.inner().running.insert(process.pid, process);
-    }
-
-    /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
-    fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
-        let mut inner = self.inner();
-        if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
-            inner.running.remove(&process.pid);
-        }
-        if let ProcessKind::Command { .. } = process.kind {
-            inner.idle.push(process.terminal.clone());
-        }
-        inner.ended.push(process.clone());
-        while inner.ended.len() > MAX_ENDED {
-            inner.ended.remove(0);
-        }
-        let of_terminals = inner
-            .ended
-            .iter()
-            .filter(|it| matches!(it.kind, ProcessKind::Pty))
-            .cloned()
-            .collect::<Vec<_>>();
-        let surplus = of_terminals.len().saturating_sub(MAX_ENDED_TERMINALS);
-        let gone = &of_terminals[..surplus];
-        inner.ended.retain(|it| !gone.iter().any(|other| Arc::ptr_eq(it, other)));
-        gone.iter().map(|it| it.terminal.clone()).collect()
-    }
-}
-
-impl Compat {
+impl Adapter {
     /// The programs of a sandbox; those that an earlier server started are found again first.
     pub async fn processes(&self, sandbox: &SandboxRecord) -> Result<Arc<Processes>, Problem> {
         let processes = self.state.processes.of(sandbox.id());
@@ -302,7 +133,7 @@ impl Compat {
         Ok(())
     }
 
-    /// Starts a program; what it says is heard by [`Compat::stream_output`].
+    /// Starts a program; what it says is heard by [`Adapter::stream_output`].
     pub async fn start_process(
         &self,
         sandbox: &SandboxRecord,
@@ -586,47 +417,6 @@ impl Compat {
             }
         }
         Ok(())
-    }
-}
-
-impl Process {
-    /// How a command that is over ended.
-    fn end_of(&self, command: &Command) -> End {
-        let sent = self.signalled.load(Ordering::Relaxed);
-        match (command.status, command.exit_code, command.signal) {
-            (CommandStatus::TimedOut, ..) => End::TimedOut,
-            (CommandStatus::Cancelled, ..) => End::Signal(SIGKILL),
-            (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
-            // A shell reports the end by a signal as an exit code.
-            (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
-                End::Signal(sent)
-            }
-            (CommandStatus::Finished, Some(code), _) => End::Exit(code),
-            _ => End::Lost,
-        }
-    }
-
-    /// The end as the parent of the program itself would see it. The shell that waits reports a death
-    /// by a signal as an exit code, which a program may have chosen; one that does so names it.
-    pub fn by_signal(&self, end: End) -> End {
-        let End::Exit(code) = end else { return end };
-        let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
-        match code.checked_sub(128) {
-            Some(signal) if FATAL_SIGNALS.contains(&signal) && !self.is_pty() && !chosen() => {
-                End::Signal(signal)
-            }
-            _ => end,
-        }
-    }
-
-    /// Whether it was sent what ends it in any case.
-    pub fn is_killed(&self) -> bool {
-        self.signalled.load(Ordering::Relaxed) == 9
-    }
-
-    /// Whether it has a terminal.
-    pub fn is_pty(&self) -> bool {
-        matches!(self.kind, ProcessKind::Pty)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::Compat;
+use crate::Adapter;
 use api::error::{Code, Problem};
 use machine::AddressBlock;
 use model::Sandbox;
@@ -40,7 +40,7 @@ impl Network {
     }
 }
 
-impl Compat {
+impl Adapter {
     /// Adds the rules to the settings of a provider, if it accepts them. A sandbox that may connect nowhere
     /// still gets a network that can be opened later, where the provider has networks.
     pub(super) fn with_egress(

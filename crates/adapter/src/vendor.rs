@@ -6,7 +6,7 @@ use api::door::Answer;
 use axum::{http::StatusCode, response::Response};
 use futures_util::future::BoxFuture;
 
-use crate::Compat;
+use crate::Adapter;
 use store::SandboxRecord;
 
 /// An API that sandboxes are created through.
@@ -37,12 +37,12 @@ pub trait VendorApi: Debug + Send + Sync {
     /// Makes a sandbox ready for a request to one of its ports, or says why it is not.
     fn wake<'a>(
         &'a self,
-        app: &'a Compat,
+        app: &'a Adapter,
         sandbox: &'a SandboxRecord,
     ) -> BoxFuture<'a, Result<(), Response>>;
 
     /// Returns what answers on a port where no program of the sandbox listens.
-    fn built_in(&self, _app: &Compat, _sandbox: &SandboxRecord, _port: u16) -> Option<Answer> {
+    fn built_in(&self, _app: &Adapter, _sandbox: &SandboxRecord, _port: u16) -> Option<Answer> {
         None
     }
 }

@@ -9,7 +9,7 @@ use super::{
     plan::{Chosen, Copy, Plan, Step, expand},
     upload,
 };
-use crate::Compat;
+use crate::Adapter;
 use crate::{
     home::PROGRAMS,
     instance::{absolute, home_of, relative},
@@ -103,7 +103,7 @@ pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &s
 
 /// A build at work.
 pub struct BuildRun<'a> {
-    pub app: &'a Compat,
+    pub app: &'a Adapter,
     /// Where its steps run.
     pub sandbox: &'a SandboxRecord,
     pub log: &'a mut Log,
@@ -315,7 +315,7 @@ impl BuildRun<'_> {
 
 /// Returns once a command succeeds.
 pub async fn until_ready(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     chosen: &Chosen,
     ready: &str,
@@ -337,7 +337,7 @@ struct StepOutput {
 }
 
 impl StepOutput {
-    fn of(app: &Compat, process: Arc<Process>) -> StepOutput {
+    fn of(app: &Adapter, process: Arc<Process>) -> StepOutput {
         let (sender, said) = mpsc::channel(8);
         let app = app.clone();
         app.tasks.clone().spawn(async move {

@@ -14,7 +14,7 @@ use std::{
 use axum::body::Body;
 use tokio::io::AsyncWriteExt;
 
-use crate::Compat;
+use crate::Adapter;
 use api::{
     error::{Code, Problem},
     transfer::Chunks,
@@ -41,7 +41,7 @@ pub fn path(home: &Path, hash: &str) -> Result<PathBuf, Problem> {
 }
 
 /// Takes an archive; it is there whole or not at all.
-pub async fn receive(app: &Compat, hash: &str, body: Body) -> Result<(), Problem> {
+pub async fn receive(app: &Adapter, hash: &str, body: Body) -> Result<(), Problem> {
     let path = path(&app.settings.home, hash)?;
     let part = path.with_extension(format!("{}.{PART}", uuid::Uuid::now_v7().simple()));
     let taken = take(app, &part, body).await;
@@ -67,7 +67,7 @@ fn failed(error: &io::Error) -> Problem {
     Problem::internal("keep files for a build", error)
 }
 
-async fn take(app: &Compat, part: &Path, body: Body) -> Result<(), Problem> {
+async fn take(app: &Adapter, part: &Path, body: Body) -> Result<(), Problem> {
     if let Some(dir) = part.parent() {
         tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::vendor::standard_home;
-use crate::Compat;
+use crate::Adapter;
 use api::error::{Code, Problem};
 use files::{Directory, FileError, FileKind, Reach, Relative};
 use machine::with_rights_of;
@@ -44,7 +44,7 @@ impl Files {
     }
 }
 
-impl Compat {
+impl Adapter {
     /// The files of a sandbox; one that is paused has none to show.
     pub async fn sandbox_files(&self, sandbox: &SandboxRecord) -> Result<Files, Problem> {
         let running = self
