@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use host::log::{Entry, Log, Reader};
-use host::wire::RecordKind;
+use wire::RecordKind;
 use libfuzzer_sys::fuzz_target;
 
 fn read(dir: &Path) -> (u64, Vec<u8>) {

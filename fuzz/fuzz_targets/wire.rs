@@ -2,7 +2,7 @@
 //! written again as it came.
 #![no_main]
 
-use host::wire::{Decoder, Event, Frame, Request};
+use wire::{Decoder, Event, Frame, Request};
 use libfuzzer_sys::fuzz_target;
 
 fn same(frame: &Frame<'_>, encoded: &[u8]) {

@@ -48,7 +48,7 @@ pub(super) enum SandboxVerb {
     #[command(after_help = "Examples:\n  stead sandbox create build --memory 2g --timeout 8h\n  \
         stead exec -t \"$(stead sandbox create --quiet)\" -- make test\n\n\
         If a sandbox of this name exists, it is printed unchanged.")]
-    Create(Box<CreateArgs>),
+    Create(Box<NewSandboxArgs>),
     /// Show a sandbox
     #[command(after_help = "Example:\n  stead sandbox show build --json")]
     Show(SandboxName),
@@ -120,7 +120,7 @@ impl SandboxName {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CreateArgs {
+pub(super) struct NewSandboxArgs {
     /// Name, unique within the project
     name: Option<String>,
     /// Project it belongs to
@@ -247,7 +247,7 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn create(args: CreateArgs) -> anyhow::Result<()> {
+async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
     let client = args.target.client()?;
     let mut body = args.sandbox.given();
     let mut put = |key: &str, value: Option<Value>| {

@@ -19,7 +19,7 @@ const MAX_ITEMS: usize = 10_000;
 pub(super) enum ShareVerb {
     /// Create a link to a terminal and print it; anyone with the link can watch
     #[command(after_help = "Example:\n  stead share create main --for 2h --name review")]
-    Create(CreateArgs),
+    Create(ShareArgs),
     /// List links, including expired and revoked ones
     #[command(after_help = "Example:\n  stead share ls main --json")]
     Ls {
@@ -41,7 +41,7 @@ pub(super) enum ShareVerb {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CreateArgs {
+pub(super) struct ShareArgs {
     /// Terminal id, or thread for its default terminal
     terminal: String,
     /// Lifetime of the link: 90s, 30m, 2h, 7d

@@ -23,6 +23,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::web::ASSETS;
+use adapter::Adapter;
 use api::{
     App, GuardState,
     auth::{Auth, AuthMode},
@@ -30,7 +31,6 @@ use api::{
 };
 use background::LocalSandboxes;
 use base::{clock::Clock, event::Events, metrics::Metrics};
-use compat::Compat;
 use config::Settings;
 use machine::Prewarm;
 use store::Store;
@@ -81,13 +81,13 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     assembly::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let path = settings.home.clone();
     let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
-    let compat = Compat::new(app.clone(), &token, &path);
+    let adapter = Adapter::new(app.clone(), &token, &path);
     drop(token);
     let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
     tasks.spawn(async move { sandboxes.run(stop).await });
-    tasks.spawn(compat::run(compat.clone(), stopping.clone()));
-    let state = GuardState { app: app.clone(), doors: compat.doors(), assets: ASSETS };
-    let router = api::router(state, compat.routes());
+    tasks.spawn(adapter::run(adapter.clone(), stopping.clone()));
+    let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets: ASSETS };
+    let router = api::router(state, compat::routes(&adapter));
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

@@ -8,11 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use host::wire::Stream;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
+use wire::Stream;
 
 use super::{
     App,
@@ -105,7 +105,7 @@ async fn output(
     let mut waited = wait == 0;
     let deadline = tokio::time::Instant::now() + Duration::from_millis(wait);
     loop {
-        let left = (limit - bytes.len() as u64).min(host::wire::MAX_DATA as u64) as u32;
+        let left = (limit - bytes.len() as u64).min(wire::MAX_DATA as u64) as u32;
         let chunk = match app.terminals.output(&terminal, &command, stream, next, left).await {
             Ok(chunk) => chunk,
             Err(TerminalError::NotKept) => {

@@ -8,11 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use host::wire::Stream;
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use wire::Stream;
 
 use super::{
     App,
@@ -242,7 +242,7 @@ async fn send_output(
         execution.progress().mark_unchanged();
         for (name, stream, offset, cutter) in &mut cursors {
             loop {
-                let chunk = execution.read(*stream, *offset, host::wire::MAX_DATA as u32).await;
+                let chunk = execution.read(*stream, *offset, wire::MAX_DATA as u32).await;
                 let chunk = match chunk {
                     Ok(chunk) => chunk,
                     // The command has ended and no output was kept.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use engine::terminal::{Execution, Receipt, TerminalError, utf8};
-use host::wire::Stream;
 use model::{Changes, Command, CommandId, CommandStatus, CwdChange, EnvChange, Limit, Terminal};
 use serde::Serialize;
 use utoipa::ToSchema;
+use wire::Stream;
 
 use super::{App, error::Problem, signal};
 
@@ -211,7 +211,7 @@ async fn head(
     let mut all = Vec::new();
     while (all.len() as u64) < MAX_RECEIPT_OUTPUT_BYTES {
         let from = all.len() as u64;
-        let limit = (MAX_RECEIPT_OUTPUT_BYTES - from).min(host::wire::MAX_DATA as u64) as u32;
+        let limit = (MAX_RECEIPT_OUTPUT_BYTES - from).min(wire::MAX_DATA as u64) as u32;
         let chunk = match app.terminals.output(terminal, command, stream, from, limit).await {
             Ok(chunk) => chunk,
             Err(TerminalError::NotKept) => break,

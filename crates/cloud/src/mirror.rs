@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use host::log::Log;
-use host::shell::{Keep, Output};
-use host::wire::{Decoder, Event, LogRecord, MAX_DATA, RecordKind, Request, Stream, TerminalInfo};
 use parking_lot::Mutex;
+use shell::{Keep, Output};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::DropGuard;
+use wire::{Decoder, Event, LogRecord, MAX_DATA, RecordKind, Request, Stream, TerminalInfo};
 
 /// Our own requests have numbers from here on; the server counts from 1.
 const FIRST_OWN_SEQ: u32 = 1 << 31;

@@ -11,8 +11,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use bench::Bench;
-use host::wire::{Event, Request, Shell};
 use support::Host;
+use wire::{Event, Request, Shell};
 
 fn main() {
     let host = Host::start();

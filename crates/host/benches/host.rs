@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::client::Client;
-use host::wire::{Code, Event, Request, Shell};
+use wire::{Code, Event, Request, Shell};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

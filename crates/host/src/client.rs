@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::socket::{SOCKET, short_path};
-use crate::wire::{Decoder, Event, Request};
+use wire::{Decoder, Event, Request};
 
 /// A connection to a host.
 #[derive(Debug)]

@@ -2,19 +2,16 @@
 //!
 //! `stead host --dir DIR` runs one. It is small and single-threaded, knows neither HTTP nor the
 //! contents of the screen, and must hardly ever change: its shells live exactly as long as it does.
-//! [`wire`] is its protocol, [`log`] is what it leaves on disk.
+//! [`wire`] is its protocol, [`shell`] runs commands, [`log`] is what it leaves on disk.
 
 mod cgroup;
 pub mod client;
-mod image;
 pub mod log;
 mod pty;
 mod serve;
-pub mod shell;
 mod socket;
 mod start;
 mod sys;
-pub mod wire;
 
 pub use start::{StartError, main, spawn_detached};
 pub use sys::{give_back_memory, ignore_file_size_signal};

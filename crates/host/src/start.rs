@@ -16,9 +16,9 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cgroup::Cgroup;
 use crate::serve::{Host, Settings};
-use crate::shell::place;
 use crate::socket::{PID_FILE, SOCKET, short_path};
 use crate::sys;
+use shell::place;
 
 /// The default limit of terminals per host.
 const MAX_TERMINALS: usize = 4096;

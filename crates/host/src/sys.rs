@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
+use shell::is_first_process;
 
 /// Installs a seccomp filter, given as BPF instructions, for this thread and its children. The process
 /// must already have `no_new_privs`.
@@ -321,11 +322,6 @@ pub fn signals() -> io::Result<OwnedFd> {
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
     }
-}
-
-/// Returns whether we are the first process of a sandbox.
-pub fn is_first_process() -> bool {
-    std::process::id() == 1
 }
 
 /// Drains the descriptor that [`signals`] returned. Returns whether we are asked to terminate. The

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::wire::{FEATURES, Request, VERSION};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use wire::{FEATURES, Request, VERSION};
 
 use crate::blocking::blocking;
 use crate::disk::store::{DiskStore, WARM_PREFIX};

@@ -2,13 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use host::wire::{self, Code, Decoder, Event, Request, Shell};
 use model::TerminalId;
 use provider::Connection;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
 };
+use wire::{Code, Decoder, Event, Request, Shell};
 
 use crate::harness::WAIT_TIMEOUT;
 

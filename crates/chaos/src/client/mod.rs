@@ -4,9 +4,10 @@
 //! client's own thread.
 
 mod own;
+mod own_state;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -121,7 +122,7 @@ pub struct Client {
     index: usize,
     own: Thread,
     receipts: Vec<(String, Value)>,
-    own_state: own::OwnState,
+    own_state: own_state::OwnState,
 }
 
 impl Client {
@@ -131,7 +132,7 @@ impl Client {
     /// If the server refuses.
     pub fn new(world: Arc<World>, index: usize) -> Result<Client> {
         let own = world.create_thread(&format!("own-{index}"))?;
-        let own_state = own::OwnState::default();
+        let own_state = own_state::OwnState::default();
         Ok(Client { world, index, own, receipts: Vec::new(), own_state })
     }
 
@@ -574,9 +575,6 @@ fn parse_file(content: &[u8]) -> Option<u64> {
     let (id, length) = (plan::parse_name(name)?, length.parse().ok()?);
     (file_content(id, length) == content).then_some(id)
 }
-
-/// Values that may be current although nobody acknowledged them.
-type Unsettled = BTreeSet<u64>;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
 //! Operations on the thread that only this client uses: versions, forks, output by offset, input, messages, deletion.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{COMMAND_TIMEOUT, Client, MAX_ATTEMPTS, RETRY_INTERVAL, Ran, Unsettled};
+use super::{COMMAND_TIMEOUT, Client, MAX_ATTEMPTS, RETRY_INTERVAL, Ran, own_state::OutputStream};
 use crate::{
     http::{Answer, Failure, Request},
     ledger::{Expected, Ledger},
@@ -16,33 +16,6 @@ use crate::{
 const VARIABLE: &str = "CHAOS_VERSION";
 /// Streams that are read again at the end.
 const MAX_STREAMS: usize = 20;
-
-/// What the client knows about its own thread.
-#[derive(Debug, Default)]
-pub(super) struct OwnState {
-    /// The value of the variable at acknowledged versions.
-    versions: BTreeMap<u64, u64>,
-    /// The answers that acknowledged them, for a report.
-    origins: BTreeMap<u64, String>,
-    /// Values of changes with an unknown outcome: they may appear at any time.
-    unsettled: Unsettled,
-    typed: Ledger,
-    messages: Ledger,
-    /// A PTY whose program appends what is typed to a file.
-    pty: Option<String>,
-    streams: Vec<Stream>,
-    temporary: u64,
-}
-
-/// A command with output that is known in advance.
-#[derive(Debug, Clone)]
-struct Stream {
-    command: String,
-    expected: Vec<u8>,
-    /// Bytes that were received so far; they must not be lost.
-    received: usize,
-    finished: bool,
-}
 
 impl Client {
     fn exec_own(&mut self, body: &Value, step: &Step) -> Ran {
@@ -198,7 +171,7 @@ impl Client {
         let Some(command) = receipt["command_id"].as_str().map(str::to_owned) else { return };
         let expected: String = (0..lines).map(|line| format!("{name} {line}\n")).collect();
         let expected = expected.into_bytes();
-        let mut stream = Stream { command, expected, received: 0, finished: false };
+        let mut stream = OutputStream { command, expected, received: 0, finished: false };
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < deadline {
             let target = format!("/api/commands/{}/output", stream.command);
@@ -222,7 +195,7 @@ impl Client {
         }
     }
 
-    fn compare_output(&self, stream: &mut Stream, answer: &Answer) {
+    fn compare_output(&self, stream: &mut OutputStream, answer: &Answer) {
         let number = |name| answer.header(name).and_then(|text| text.parse::<usize>().ok());
         let (Some(offset), Some(next)) = (number("x-offset"), number("x-next-offset")) else {
             return self.world.report.violation("output", &stream.command, "no offsets");
@@ -237,7 +210,7 @@ impl Client {
     }
 
     /// Reads all output again: what was received once must still be there, all of it if the command finished.
-    fn compare_whole_output(&self, stream: &mut Stream) {
+    fn compare_whole_output(&self, stream: &mut OutputStream) {
         let target = format!("/api/commands/{}/output?from=0&limit=8000000", stream.command);
         let Some(answer) = self.get_patiently(&target) else { return };
         if answer.status != 200 {

@@ -1,10 +1,23 @@
 //! What a disk holds after the power failed at a point of its record.
 
+use std::time::Instant;
+
 use super::fuse::Record;
 use crate::rng::Rng;
 
 /// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 4096;
+
+/// When the power failed.
+#[derive(Debug, Clone, Copy)]
+pub struct PowerCut {
+    /// The record before which it failed.
+    pub position: usize,
+    /// When that record was made.
+    pub at: Instant,
+    /// The number of the cut.
+    pub index: usize,
+}
 
 /// Replays a record up to ever later cuts.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use crate::{
     run::{Options, print_summary},
     server::{Directory, Server},
 };
-use cut::Replay;
+use cut::{PowerCut, Replay};
 use fuse::RecordingDisk;
 use witness::Witness;
 
@@ -63,7 +63,7 @@ pub fn run(options: &Options, cuts: usize) -> Result<usize> {
     let mut replay = Replay::new(base, &disk.records);
     for (index, point) in points.iter().enumerate() {
         let content = replay.cut(*point, &mut rng);
-        let moment = Moment { position: *point, at: disk.times[point - 1], index };
+        let moment = PowerCut { position: *point, at: disk.times[point - 1], index };
         let before = report.violations().len();
         if let Err(error) = verify(options, &directory, &content, moment, &witnesses, &report) {
             report.violation("start", format!("cut {index} at {point}"), format!("{error:#}"));
@@ -83,17 +83,6 @@ pub fn run(options: &Options, cuts: usize) -> Result<usize> {
         fs::remove_dir_all(directory.path())?;
     }
     Ok(violations)
-}
-
-/// When the power failed.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    /// The record before which it failed.
-    pub position: usize,
-    /// When that record was made.
-    pub at: Instant,
-    /// The number of the cut.
-    pub index: usize,
 }
 
 fn record(
@@ -150,7 +139,7 @@ fn verify(
     options: &Options,
     directory: &Directory,
     content: &[u8],
-    moment: Moment,
+    moment: PowerCut,
     witnesses: &[Witness],
     report: &Report,
 ) -> Result<()> {

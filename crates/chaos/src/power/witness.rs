@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Moment, fuse::RecordingDisk};
+use super::{cut::PowerCut, fuse::RecordingDisk};
 use crate::{
     http::{Answer, Failure, Http, Request},
     plan,
@@ -169,7 +169,7 @@ impl Witness {
     }
 
     /// Compares what a server says after a cut with what was acknowledged before it.
-    pub fn verify(&self, http: &Http, moment: Moment, report: &Report) {
+    pub fn verify(&self, http: &Http, moment: PowerCut, report: &Report) {
         let key = |what: &str| format!("{} {what} after cut {}", self.thread, moment.index);
         let get = |target: String| match http.get(&target) {
             Ok(answer) => Some(answer),
@@ -237,7 +237,7 @@ impl Witness {
         &self,
         name: &str,
         key: &str,
-        moment: Moment,
+        moment: PowerCut,
         text: Option<String>,
         answer: &Answer,
         report: &Report,
@@ -253,7 +253,7 @@ impl Witness {
         report.count(format!("{name} compared"));
     }
 
-    fn verify_messages(&self, http: &Http, moment: Moment, report: &Report, key: &str) {
+    fn verify_messages(&self, http: &Http, moment: PowerCut, report: &Report, key: &str) {
         let mut found = Vec::new();
         let mut cursor = String::new();
         loop {

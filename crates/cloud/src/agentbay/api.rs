@@ -38,7 +38,7 @@ pub(super) struct AgentBaySpec {
 }
 
 #[derive(Debug)]
-pub(in super::super) struct AgentBayVendor {
+pub(crate) struct AgentBayVendor {
     pub(super) options: AgentBayOptions,
     pub(super) endpoint: String,
     pub(super) client: VendorClient,
@@ -121,7 +121,7 @@ impl AgentBaySession {
 }
 
 impl AgentBayVendor {
-    pub(in super::super) fn new(options: AgentBayOptions) -> std::io::Result<Self> {
+    pub(crate) fn new(options: AgentBayOptions) -> std::io::Result<Self> {
         let endpoint = endpoint(&options.endpoint, ENDPOINT);
         Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
     }

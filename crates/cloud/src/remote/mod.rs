@@ -8,7 +8,7 @@
 //!                               └── program ── a PTY of the instance, if the vendor has PTYs
 //! ```
 //! Each command runs in a shell of its own, which loads the terminal's state and saves it afterwards
-//! ([`host::shell::remote`]); the `spool` runs each command at most once and lets it outlive the server.
+//! ([`shell::remote`]); the `spool` runs each command at most once and lets it outlive the server.
 //! Not available this way: a PTY for shells, job control, and shells that live between commands.
 //! `measure` counts the resources of all terminals.
 

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use host::wire::{Decoder, Event, Request};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use wire::{Decoder, Event, Request};
 
 use base::durable::replace_volatile;
 

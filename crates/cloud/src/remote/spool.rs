@@ -19,8 +19,8 @@
 use std::fmt::Write;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use host::shell::quote::single;
-use host::wire::StdinMode;
+use shell::quote::single;
+use wire::StdinMode;
 
 /// The functions that every script begins with.
 const SPOOL: &str = include_str!("spool.sh");

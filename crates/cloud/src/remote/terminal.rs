@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host::log::Log;
-use host::shell::{Copy, Keep, Output, State, remote};
-use host::wire::{
+use shell::{Copy, Keep, Output, State, remote};
+use tokio::sync::{mpsc, watch};
+use wire::{
     CommandInfo, Event, Phase, RecordKind, Request, Sections, Shell, StdinMode, TerminalInfo,
 };
-use tokio::sync::{mpsc, watch};
 
 use super::follow::Follower;
 use super::instance::PtyInput;
@@ -253,7 +253,7 @@ impl RemoteTerminal {
                 stdin_data: Vec::new(),
                 env: Vec::new(),
                 cwd: Vec::new(),
-                if_busy: host::wire::IfBusy::Wait,
+                if_busy: wire::IfBusy::Wait,
                 keep_head: command.spec.keep.head,
                 keep_tail: command.spec.keep.tail,
             }),
@@ -370,7 +370,7 @@ impl RemoteTerminal {
         let env: Vec<_> = base.chain(marks.clone()).collect();
         let own = command.spec.env.iter().cloned().chain(marks).collect::<Vec<_>>();
         let state = command_dir.state();
-        let wrapped = remote::Command {
+        let wrapped = remote::RemoteExec {
             text: &command.spec.text,
             state: &self.state,
             env: &own,
@@ -483,7 +483,7 @@ impl RemoteTerminal {
 
 /// A script that replaces itself with a program.
 fn program(argv: &[Vec<u8>]) -> Vec<u8> {
-    let words: Vec<Vec<u8>> = argv.iter().map(|word| host::shell::quote::single(word)).collect();
+    let words: Vec<Vec<u8>> = argv.iter().map(|word| shell::quote::single(word)).collect();
     [b"exec ", &words.join(&b' ')[..], b"\n"].concat()
 }
 

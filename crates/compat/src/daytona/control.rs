@@ -17,8 +17,8 @@ use super::{
     },
     volume::DaytonaMount,
 };
-use crate::{
-    Compat,
+use adapter::{
+    Adapter,
     new_sandbox::{NewSandbox, UNLIMITED_SESSION},
     port,
     vendor::VendorApi,
@@ -142,7 +142,7 @@ pub(super) fn port_access(public: bool) -> PortAccess {
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaJson(asked): DaytonaJson<CreateDaytonaSandbox>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     asked.check()?;
@@ -198,7 +198,7 @@ pub(super) async fn create(
 
 /// The name of a new sandbox, which no other has; its id if no name is asked for.
 pub(super) async fn free_name(
-    app: &Compat,
+    app: &Adapter,
     asked: Option<String>,
     id: &str,
 ) -> Result<String, DaytonaRefusal> {
@@ -211,7 +211,7 @@ pub(super) async fn free_name(
 }
 
 /// Describes the server to clients.
-pub(super) async fn config(State(app): State<Compat>) -> axum::Json<Value> {
+pub(super) async fn config(State(app): State<Adapter>) -> axum::Json<Value> {
     let (scheme, domain) = port::domain(&app).unwrap_or(("http", String::new()));
     axum::Json(json!({
         "version": TOOLBOX,
@@ -230,7 +230,7 @@ pub(super) async fn config(State(app): State<Compat>) -> axum::Json<Value> {
 }
 
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if let Some(waiting) = image::show_waiting(&app, &name).await? {
@@ -240,7 +240,7 @@ pub(super) async fn show(
 }
 
 pub(super) async fn delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if let Some(gone) = image::forget_waiting(&app, &name).await? {
@@ -253,7 +253,7 @@ pub(super) async fn delete(
 
 /// Starts a sandbox that was stopped or paused, with its files and the state of its shells.
 pub(super) async fn start(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -264,7 +264,7 @@ pub(super) async fn start(
 
 /// Stops a sandbox: its processes end, its files stay.
 pub(super) async fn stop(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let stopped = app.stop_sandbox(&find(&app, &name).await?).await?;
@@ -274,7 +274,7 @@ pub(super) async fn stop(
 /// Marks a stopped sandbox as archived. Nothing is moved elsewhere: a stopped sandbox costs no more than
 /// its disk.
 pub(super) async fn archive(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sandbox = find(&app, &name).await?;
@@ -289,7 +289,7 @@ pub(super) async fn archive(
 
 /// Pauses a sandbox with its processes; a start resumes it.
 pub(super) async fn pause(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -302,7 +302,7 @@ pub(super) async fn pause(
 
 /// Postpones the automatic stop of a sandbox.
 pub(super) async fn touch(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -312,20 +312,20 @@ pub(super) async fn touch(
 
 /// The URL of a port, and the token that opens it.
 pub(super) async fn preview(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, number)): Path<(String, u16)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "url": port_url(&app, number, sandbox.id().as_str())?,
-        "token": app.state.keys.traffic(sandbox.id()),
+        "token": app.keys().traffic(sandbox.id()),
     })))
 }
 
 /// The URL of the toolbox of a sandbox.
 pub(super) async fn toolbox(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     find(&app, &name).await?;

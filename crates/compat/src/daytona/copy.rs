@@ -13,7 +13,7 @@ use super::{
     size::DaytonaSize,
     view::{self, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
 };
-use crate::{Compat, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
+use adapter::{Adapter, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
 use model::Timestamp;
 
 /// Snapshots of a page.
@@ -30,7 +30,7 @@ pub(super) struct CopyName {
 
 /// Creates a sandbox with the files of another.
 pub(super) async fn fork(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     DaytonaJson(asked): DaytonaJson<CopyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -59,7 +59,7 @@ pub(super) async fn fork(
 
 /// Keeps the files of a sandbox under a name.
 pub(super) async fn snapshot(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(id): Path<String>,
     DaytonaJson(asked): DaytonaJson<CopyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -80,7 +80,7 @@ pub(super) struct SnapshotPageQuery {
 
 /// A page of snapshots, by name.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Query(filter): Query<SnapshotPageQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let limit = filter.limit.unwrap_or(MAX_PAGE);
@@ -101,7 +101,7 @@ pub(super) async fn list(
 }
 
 /// Every snapshot as clients read it.
-async fn described(app: &Compat) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
+async fn described(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
     let sandboxes = app.sandboxes.all(view::own()).await?;
     let size = DaytonaSize::default_size(app);
     let describe = |(name, at): (String, Timestamp)| {
@@ -136,7 +136,7 @@ fn missing(name: &str) -> DaytonaRefusal {
 }
 
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let all = described(&app).await?;
@@ -146,7 +146,7 @@ pub(super) async fn show(
 
 /// Every snapshot that is there can be used; there is nothing to do.
 pub(super) async fn activate(
-    app: State<Compat>,
+    app: State<Adapter>,
     name: Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let axum::Json(snapshot) = show(app, name).await?;
@@ -160,7 +160,7 @@ pub(super) async fn activate(
 }
 
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::http::StatusCode, DaytonaRefusal> {
     let removed = match image::remove(&app, &name).await? {

@@ -8,18 +8,20 @@ use axum::{
 };
 
 use super::{DaytonaRefusal, link::FileLink};
-use crate::Compat;
+use adapter::Adapter;
 
+/// The prefix of every path.
+const PREFIX: &str = "/daytona";
 /// Query parameters that clients send once per value.
 const LISTS: [&str; 6] =
     ["state", "sandbox_ids", "states", "snapshots", "regionIds", "metricNames"];
 
 /// The door of Daytona's clients.
-pub struct DaytonaDoor(pub Compat);
+pub struct DaytonaDoor(pub Adapter);
 
 impl Door for DaytonaDoor {
     fn has_path(&self, path: &str) -> bool {
-        super::is_path(path)
+        is_path(path)
     }
 
     fn refuse(&self, problem: Problem) -> Response {
@@ -28,8 +30,8 @@ impl Door for DaytonaDoor {
 
     fn credential(&self, request: &mut Request, _host: &Authority) -> Credential {
         let Some(link) = FileLink::of(request) else { return Credential::Unclaimed };
-        let (compat, holder) = (self.0.clone(), format!("link {}", request.uri().path()));
-        Credential::Signature { holder, check: Box::pin(async move { link.opens(&compat).await }) }
+        let (app, holder) = (self.0.clone(), format!("link {}", request.uri().path()));
+        Credential::Signature { holder, check: Box::pin(async move { link.opens(&app).await }) }
     }
 
     /// A client of the event socket sends its token in the first message, and receives nothing before.
@@ -38,10 +40,22 @@ impl Door for DaytonaDoor {
     }
 
     fn is_file_upload(&self, method: &Method, path: &str) -> bool {
-        *method == Method::POST && super::is_file_upload(path)
+        *method == Method::POST && is_file_upload(path)
     }
 
     fn is_list(&self, path: &str, parameter: &str) -> bool {
-        super::is_path(path) && LISTS.contains(&parameter)
+        is_path(path) && LISTS.contains(&parameter)
     }
+}
+
+/// Whether a path is one of Daytona's.
+fn is_path(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether the body is a file, which is streamed and may be large.
+fn is_file_upload(path: &str) -> bool {
+    let file = |name: &str| path.ends_with(name);
+    is_path(path)
+        && ["/files/bulk-upload", "/files/upload", "/files/upload-v2"].into_iter().any(file)
 }

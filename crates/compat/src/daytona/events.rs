@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{ORIGIN, view};
-use crate::Compat;
+use adapter::Adapter;
 use api::budget::ClientConnection;
 use base::event::{Delivery, EventKind};
 use model::{LeaseId, ThreadId};
@@ -40,7 +40,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(25);
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) async fn connect(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Extension(connection): Extension<Arc<ClientConnection>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -67,7 +67,7 @@ async fn refuse(mut socket: WebSocket, message: &str) -> Result<(), axum::Error>
 }
 
 async fn serve(
-    app: &Compat,
+    app: &Adapter,
     connection: &ClientConnection,
     mut socket: WebSocket,
 ) -> Result<(), axum::Error> {
@@ -140,7 +140,7 @@ fn token(text: &str) -> Option<Option<String>> {
 
 /// The messages about an event.
 async fn news(
-    app: &Compat,
+    app: &Adapter,
     heard: Delivery,
     told: &mut HashMap<ThreadId, &'static str>,
 ) -> Vec<Value> {
@@ -160,7 +160,7 @@ async fn news(
 }
 
 async fn of_lease(
-    app: &Compat,
+    app: &Adapter,
     lease: &LeaseId,
     told: &mut HashMap<ThreadId, &'static str>,
 ) -> Vec<Value> {

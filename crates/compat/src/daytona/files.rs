@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     instance::{Files, absolute, relative},
     multipart::{self, Multipart},
     process::{End, Start},
@@ -67,7 +67,7 @@ fn shown(files: &Files, stat: &Stat) -> Value {
         "name": stat.path.rsplit('/').next().unwrap_or_default(),
         "path": format!("/{}", stat.path),
         "size": stat.size,
-        "mode": super::super::instance::permissions(stat.kind, bits & 0o777),
+        "mode": adapter::instance::permissions(stat.kind, bits & 0o777),
         "modTime": at,
         "modifiedAt": at,
         "isDir": stat.kind == FileKind::Directory,
@@ -89,7 +89,7 @@ fn refused(error: FileError, path: &str) -> DaytonaRefusal {
 
 /// What is in a directory.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -109,7 +109,7 @@ pub(super) async fn list(
 
 /// What is known of a file.
 pub(super) async fn info(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -122,7 +122,7 @@ pub(super) async fn info(
 
 /// Creates a directory and its parents.
 pub(super) async fn folder(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -150,7 +150,7 @@ fn octal(mode: &str) -> Result<(), DaytonaRefusal> {
 
 /// Removes a file, or a directory if it may.
 pub(super) async fn delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -173,7 +173,7 @@ pub(super) async fn delete(
 
 /// Gives something another path.
 pub(super) async fn rename(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -191,7 +191,7 @@ pub(super) async fn rename(
 }
 
 pub(super) async fn download(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<Response, DaytonaRefusal> {
@@ -245,7 +245,7 @@ async fn receive(
     Ok(size)
 }
 
-fn parts(app: &Compat, headers: &HeaderMap, body: Body) -> Result<Multipart, DaytonaRefusal> {
+fn parts(app: &Adapter, headers: &HeaderMap, body: Body) -> Result<Multipart, DaytonaRefusal> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = multipart::boundary(kind.unwrap_or_default());
     let boundary = boundary.ok_or_else(|| DaytonaRefusal::bad("expected multipart/form-data"))?;
@@ -253,7 +253,7 @@ fn parts(app: &Compat, headers: &HeaderMap, body: Body) -> Result<Multipart, Day
 }
 
 pub(super) async fn upload(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
     headers: HeaderMap,
@@ -273,7 +273,7 @@ pub(super) async fn upload(
 
 /// Writes one file that is the body, or the first file of a form.
 pub(super) async fn upload_raw(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
     headers: HeaderMap,
@@ -304,7 +304,7 @@ pub(super) async fn upload_raw(
 
 /// Writes several files: `files[0].path`, `files[0].file`, and so on.
 pub(super) async fn bulk_upload(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     headers: HeaderMap,
     body: Body,
@@ -354,7 +354,7 @@ pub(super) struct DownloadPaths {
 
 /// Sends several files, each a part of the answer; what cannot be read is a part that says why.
 pub(super) async fn bulk_download(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<DownloadPaths>,
 ) -> Result<Response, DaytonaRefusal> {
@@ -414,7 +414,7 @@ fn escaped(name: &str) -> String {
 
 /// Runs a program over files and returns its output.
 async fn tool(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     cmd: &str,
     args: &[&str],
@@ -440,7 +440,7 @@ async fn tool(
 
 /// The path that is asked for, if there is something.
 async fn existing(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     asking: &FileQuery,
 ) -> Result<String, DaytonaRefusal> {
@@ -454,7 +454,7 @@ async fn existing(
 
 /// Lines that have a pattern in them.
 pub(super) async fn find(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -481,7 +481,7 @@ pub(super) async fn find(
 
 /// Files whose names match a pattern.
 pub(super) async fn search(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -503,7 +503,7 @@ pub(super) struct Replace {
 
 /// Replaces a text in files.
 pub(super) async fn replace(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<Replace>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -538,7 +538,7 @@ pub(super) async fn replace(
 }
 
 async fn change(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     program: &str,
     to: &str,
@@ -552,7 +552,7 @@ async fn change(
 
 /// Changes who may do what with a file.
 pub(super) async fn permissions(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(asking): Query<FileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {

@@ -17,8 +17,8 @@ use super::{
     size::DaytonaSize,
     view::{find, toolbox_url},
 };
-use crate::{
-    Compat,
+use adapter::{
+    Adapter,
     build::{
         dockerfile,
         log::Level,
@@ -87,7 +87,7 @@ pub(super) struct CreateSnapshot {
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaJson(asked): DaytonaJson<CreateSnapshot>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let name = asked.name.trim();
@@ -123,7 +123,7 @@ pub(super) async fn create(
     Ok(axum::Json(described(&app, &template)))
 }
 
-fn fresh(app: &Compat, source: Option<String>, waiter: Option<Waiter>) -> Build {
+fn fresh(app: &Adapter, source: Option<String>, waiter: Option<Waiter>) -> Build {
     let id = uuid::Uuid::now_v7().to_string().parse().expect("a uuid is an id");
     let build = Build::new(id, vec![USUAL_TAG.to_owned()], app.now().at);
     Build { source, waiter, ..build }
@@ -134,7 +134,7 @@ fn missing(name: &str) -> DaytonaRefusal {
 }
 
 /// A snapshot that was built, as clients read it.
-fn described(app: &Compat, template: &Template) -> Value {
+fn described(app: &Adapter, template: &Template) -> Value {
     let size = DaytonaSize::default_size(app);
     let build = template.builds.last();
     let (state, reason) = match build.map(|build| &build.status) {
@@ -175,14 +175,14 @@ fn described(app: &Compat, template: &Template) -> Value {
 }
 
 /// Every snapshot that was built here by name.
-pub(super) async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
+pub(super) async fn all(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
     let templates = app.store.templates().await?.into_iter();
     let named = templates.filter(|it| it.owner == ORIGIN && !it.name.starts_with(IMAGE));
     Ok(named.map(|template| (template.name.clone(), described(app, &template))).collect())
 }
 
 /// Deletes one that was built here; `None` if it was not.
-pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, DaytonaRefusal> {
+pub(super) async fn remove(app: &Adapter, name: &str) -> Result<Option<bool>, DaytonaRefusal> {
     match app.store.template(ORIGIN, name).await? {
         Some(template) => Ok(Some(app.delete_template(&template).await?)),
         None => Ok(None),
@@ -192,7 +192,7 @@ pub(super) async fn remove(app: &Compat, name: &str) -> Result<Option<bool>, Day
 /// Creates a sandbox from the image that a Dockerfile describes, once it is built; `Err` returns what
 /// is to be made at once from an image that needs no building.
 pub(super) async fn create_sandbox(
-    app: &Compat,
+    app: &Adapter,
     info: &BuildInfo,
     mut new: NewSandbox,
 ) -> Result<Result<axum::Json<Value>, NewSandbox>, DaytonaRefusal> {
@@ -221,7 +221,7 @@ pub(super) async fn create_sandbox(
 }
 
 /// Forgets images that were built for sandboxes long ago.
-async fn make_room(app: &Compat) -> Result<(), DaytonaRefusal> {
+async fn make_room(app: &Adapter) -> Result<(), DaytonaRefusal> {
     let mut images = app.store.templates().await?;
     images.retain(|it| it.owner == ORIGIN && it.name.starts_with(IMAGE));
     images.retain(|it| it.builds.iter().all(|build| build.status.is_end()));
@@ -234,7 +234,7 @@ async fn make_room(app: &Compat) -> Result<(), DaytonaRefusal> {
 }
 
 /// A sandbox that is not there yet.
-fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> Value {
+fn waiting(app: &Adapter, waiter: &Waiter, state: &str, reason: Option<&str>) -> Value {
     let size = DaytonaSize::default_size(app);
     json!({
         "id": waiter.thread_id,
@@ -260,7 +260,7 @@ fn waiting(app: &Compat, waiter: &Waiter, state: &str, reason: Option<&str>) -> 
 
 /// The build that a sandbox waits for, and the sandbox.
 async fn awaited(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
 ) -> Result<Option<(Template, Build, Waiter)>, DaytonaRefusal> {
     for template in app.store.templates().await? {
@@ -268,7 +268,7 @@ async fn awaited(
             let waits = build.waiter.clone();
             let is_meant = |it: &Waiter| it.thread_id.as_str() == name || it.name == name;
             let Some(waiter) = waits.filter(is_meant) else { continue };
-            let runs = app.state.builds.lines(&build.build_id).is_some();
+            let runs = app.builds().lines(&build.build_id).is_some();
             // A server that was killed right then may have made it and not noted that.
             let is_there = !runs && app.sandboxes.get(&waiter.thread_id).await?.is_some();
             let build = build.clone();
@@ -280,11 +280,11 @@ async fn awaited(
 
 /// A sandbox that waits for its image, or never got it.
 pub(super) async fn show_waiting(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
 ) -> Result<Option<Value>, DaytonaRefusal> {
     let Some((_, build, waiter)) = awaited(app, name).await? else { return Ok(None) };
-    let runs = app.state.builds.lines(&build.build_id).is_some();
+    let runs = app.builds().lines(&build.build_id).is_some();
     let (state, reason) = match &build.status {
         BuildStatus::Failed(failure) => ("build_failed", Some(failure.message.as_str())),
         _ if runs => ("building_snapshot", None),
@@ -295,7 +295,7 @@ pub(super) async fn show_waiting(
 
 /// Forgets a sandbox that waits; its image is not built any further.
 pub(super) async fn forget_waiting(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
 ) -> Result<Option<Value>, DaytonaRefusal> {
     let Some((template, build, waiter)) = awaited(app, name).await? else { return Ok(None) };
@@ -316,7 +316,7 @@ pub(super) struct LogQuery {
 
 /// Where the log of a snapshot's build is.
 pub(super) async fn logs_url(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let template = app.store.template(ORIGIN, &name).await?.ok_or_else(|| missing(&name))?;
@@ -326,7 +326,7 @@ pub(super) async fn logs_url(
 
 /// The log of a snapshot's build.
 pub(super) async fn logs(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<LogQuery>,
 ) -> Result<Response, DaytonaRefusal> {
@@ -337,7 +337,7 @@ pub(super) async fn logs(
 
 /// Where the log of the build is that a sandbox waits for.
 pub(super) async fn sandbox_logs_url(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if awaited(&app, &name).await?.is_none() {
@@ -348,7 +348,7 @@ pub(super) async fn sandbox_logs_url(
 
 /// The log of that build; of one that is over, what its image says.
 pub(super) async fn sandbox_logs(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<LogQuery>,
 ) -> Result<Response, DaytonaRefusal> {
@@ -372,8 +372,8 @@ fn text(body: Body) -> Response {
 }
 
 /// The log of a build as text; where it is followed, until the build has ended.
-fn lines(app: Compat, build: BuildId, follow: bool) -> Response {
-    let told = if follow { app.state.builds.lines(&build) } else { None };
+fn lines(app: Adapter, build: BuildId, follow: bool) -> Response {
+    let told = if follow { app.builds().lines(&build) } else { None };
     let state = (app, build, told, 0_u64);
     let body = stream::unfold(state, async |(app, build, mut told, from)| {
         loop {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
-use crate::Compat;
-use crate::interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome};
+use adapter::Adapter;
+use adapter::interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome};
 use model::Env;
 use store::SandboxRecord;
 
@@ -46,7 +46,7 @@ pub(super) struct CreateContext {
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CreateContext>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -60,7 +60,7 @@ pub(super) async fn create(
 
 /// The contexts that were made.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let contexts = app.contexts(&sandbox).await?;
@@ -77,7 +77,7 @@ pub(super) struct ContextPath {
 
 /// Ends a context with all it remembers.
 pub(super) async fn delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(named): Path<ContextPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -101,7 +101,7 @@ struct ExecuteCode {
 
 /// Runs a piece of code and sends its output.
 pub(super) async fn execute(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -124,7 +124,7 @@ pub(super) async fn execute(
 
 /// How the connection is to be closed; `None` when it is.
 async fn serve(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     socket: &mut WebSocket,
 ) -> Option<(u16, String)> {

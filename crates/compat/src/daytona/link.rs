@@ -15,7 +15,7 @@ use super::{
     DaytonaRefusal, ORIGIN,
     view::{find, port_url},
 };
-use crate::{Compat, key};
+use adapter::{Adapter, key};
 use model::ThreadId;
 use store::SandboxRecord;
 
@@ -95,7 +95,7 @@ impl FileLink {
     ///
     /// # Errors
     /// Why it does not.
-    pub async fn opens(self, app: &Compat) -> Result<(), &'static str> {
+    pub async fn opens(self, app: &Adapter) -> Result<(), &'static str> {
         let SignedLink { path, expires, signature: given } = self.said?;
         let found = app.sandboxes.get(&self.sandbox).await.ok().flatten();
         let sandbox = found.filter(|sandbox| sandbox.row.origin == ORIGIN);
@@ -112,14 +112,14 @@ impl FileLink {
     }
 }
 
-fn signing_key_of(app: &Compat, sandbox: &SandboxRecord) -> String {
+fn signing_key_of(app: &Adapter, sandbox: &SandboxRecord) -> String {
     let salt = sandbox.row.extra.get(SALT).map_or("", String::as_str);
-    app.state.keys.signing(sandbox.id(), salt)
+    app.keys().signing(sandbox.id(), salt)
 }
 
 /// What links to files of a sandbox are signed with.
 pub(super) async fn signing_key(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<String>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -128,7 +128,7 @@ pub(super) async fn signing_key(
 
 /// Chooses another key, and so ends every link to a file.
 pub(super) async fn rotate(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<String>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -150,7 +150,7 @@ pub(super) struct LinkLifetime {
 
 /// A link to a port that needs no key, for a time.
 pub(super) async fn signed_preview(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, number)): Path<(String, u16)>,
     Query(expires): Query<LinkLifetime>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -162,7 +162,7 @@ pub(super) async fn signed_preview(
         )));
     }
     let until = app.now().at.as_second() + i64::from(seconds);
-    let token = app.state.keys.port(sandbox.id(), number, until);
+    let token = app.keys().port(sandbox.id(), number, until);
     let token = token.ok_or_else(|| DaytonaRefusal::bad("the id of the sandbox is no UUID"))?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
@@ -174,12 +174,12 @@ pub(super) async fn signed_preview(
 
 /// Ends a link to a port before its time.
 pub(super) async fn expire_preview(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, number, token)): Path<(String, u16, String)>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let now = app.now().at.as_second();
-    if app.state.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
+    if app.keys().opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
         return Err(DaytonaRefusal::missing(
             "there is no such link to this port, or it has expired",
         ));
@@ -191,7 +191,7 @@ pub(super) async fn expire_preview(
             sandbox.extra.retain(|note, port| {
                 let ended = note.strip_prefix(REVOKED);
                 let port = port.parse().unwrap_or_default();
-                ended.is_none_or(|token| app.state.keys.opens_port(token, port, now).is_some())
+                ended.is_none_or(|token| app.keys().opens_port(token, port, now).is_some())
             });
             full = sandbox.extra.keys().filter(|note| note.starts_with(REVOKED)).count()
                 >= MAX_REVOKED_LINKS;

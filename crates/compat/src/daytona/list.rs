@@ -9,7 +9,7 @@ use super::{
     DaytonaRefusal,
     view::{self, own},
 };
-use crate::Compat;
+use adapter::Adapter;
 use model::Timestamp;
 use store::{SandboxFilter, SandboxRecord};
 
@@ -150,7 +150,7 @@ impl SandboxListQuery {
 
 /// A page of sandboxes.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     RawQuery(query): RawQuery,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let wanted = SandboxListQuery::parse(query.as_deref().unwrap_or_default())?;

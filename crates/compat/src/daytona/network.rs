@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::egress::Network;
+use adapter::egress::Network;
 use model::Sandbox;
 
 /// The names under which a sandbox records its settings.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal, TOOLBOX};
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     instance::{absolute, relative},
     process::{End, ProcessResult, Start},
     usage::UsageSample,
@@ -27,7 +27,7 @@ pub(super) async fn version() -> axum::Json<Value> {
 
 /// What the sandbox uses.
 pub(super) async fn metrics(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.of_control()))
@@ -40,7 +40,7 @@ pub(super) async fn work_dir(DaytonaGuest(sandbox): DaytonaGuest) -> axum::Json<
 
 /// The ports that programs listen on.
 pub(super) async fn ports(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
@@ -50,7 +50,7 @@ pub(super) async fn ports(
 
 /// Whether a program listens on a port.
 pub(super) async fn port_in_use(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Path(names): Path<std::collections::HashMap<String, String>>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -84,7 +84,7 @@ pub(super) struct ExecuteCommand {
 
 /// Runs a command; both of its streams are one.
 pub(super) async fn execute(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<ExecuteCommand>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -116,7 +116,7 @@ fn answer(ran: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
 }
 
 async fn run(
-    app: &Compat,
+    app: &Adapter,
     DaytonaGuest(sandbox): &DaytonaGuest,
     cmd: &str,
     args: Vec<String>,
@@ -166,7 +166,7 @@ struct CodeRunParams {
 
 /// Runs a program in a language.
 pub(super) async fn code_run(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CodeRun>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {

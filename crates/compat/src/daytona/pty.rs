@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     instance::absolute,
     process::{End, PTY_NAME, Process, ProcessOutput, Start},
     wrap::Config,
@@ -42,7 +42,7 @@ pub(super) struct CreatePty {
 }
 
 async fn make(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     asked: CreatePty,
 ) -> Result<Arc<Process>, DaytonaRefusal> {
@@ -73,7 +73,7 @@ async fn make(
 }
 
 async fn find(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     name: &str,
 ) -> Result<Arc<Process>, DaytonaRefusal> {
@@ -82,7 +82,7 @@ async fn find(
     processes.running(None, Some(name)).ok_or_else(missing)
 }
 
-async fn shown(app: &Compat, process: &Process) -> Value {
+async fn shown(app: &Adapter, process: &Process) -> Value {
     let facts = app.terminals.facts(&process.terminal).await;
     json!({
         "id": process.tag,
@@ -97,7 +97,7 @@ async fn shown(app: &Compat, process: &Process) -> Value {
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CreatePty>,
 ) -> Result<Response, DaytonaRefusal> {
@@ -107,7 +107,7 @@ pub(super) async fn create(
 }
 
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
@@ -125,7 +125,7 @@ pub(super) struct PtyName {
 }
 
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(named): Path<PtyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -134,7 +134,7 @@ pub(super) async fn show(
 }
 
 pub(super) async fn delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(named): Path<PtyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -152,7 +152,7 @@ pub(super) struct PtySize {
 
 /// Gives a terminal another size.
 pub(super) async fn resize(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(named): Path<PtyName>,
     DaytonaJson(size): DaytonaJson<PtySize>,
@@ -169,7 +169,7 @@ pub(super) async fn resize(
 
 /// Connects to a terminal.
 pub(super) async fn connect(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(named): Path<PtyName>,
     headers: HeaderMap,
@@ -181,7 +181,7 @@ pub(super) async fn connect(
 
 /// Creates a terminal and connects to it.
 pub(super) async fn create_connect(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Query(mut asked): Query<CreatePty>,
     headers: HeaderMap,
@@ -203,7 +203,7 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 fn open(
-    app: Compat,
+    app: Adapter,
     process: Arc<Process>,
     headers: &HeaderMap,
     upgrade: WebSocketUpgrade,
@@ -217,7 +217,7 @@ fn open(
     })
 }
 
-async fn serve(app: &Compat, process: &Process, mut socket: WebSocket, in_a_message: bool) {
+async fn serve(app: &Adapter, process: &Process, mut socket: WebSocket, in_a_message: bool) {
     let connected = json!({"type": "control", "status": "connected"});
     if socket.send(Message::Text(connected.to_string().into())).await.is_err() {
         return;

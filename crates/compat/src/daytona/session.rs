@@ -15,13 +15,13 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use host::wire::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use wire::Stream;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
-use crate::Compat;
-use crate::process::SESSION_NAME as NAME;
+use adapter::Adapter;
+use adapter::process::SESSION_NAME as NAME;
 use engine::terminal::{
     ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin,
     TerminalError,
@@ -44,7 +44,7 @@ pub(super) struct CreateSession {
 }
 
 async fn all(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
 ) -> Result<Vec<(String, Terminal)>, DaytonaRefusal> {
     let terminals = app.store.thread_terminals(sandbox.id()).await?;
@@ -56,7 +56,7 @@ async fn all(
 }
 
 async fn find(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     name: &str,
 ) -> Result<Terminal, DaytonaRefusal> {
@@ -66,7 +66,7 @@ async fn find(
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CreateSession>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -99,7 +99,7 @@ fn told(command: &Command) -> Value {
     told
 }
 
-async fn shown(app: &Compat, name: &str, terminal: &Terminal) -> Result<Value, DaytonaRefusal> {
+async fn shown(app: &Adapter, name: &str, terminal: &Terminal) -> Result<Value, DaytonaRefusal> {
     let page = PageRequest::first(TOLD);
     let commands = app.store.commands(&terminal.terminal_id, CommandQuery::default(), page).await?;
     let commands: Vec<Value> = commands.items.iter().rev().map(told).collect();
@@ -107,7 +107,7 @@ async fn shown(app: &Compat, name: &str, terminal: &Terminal) -> Result<Value, D
 }
 
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
@@ -126,7 +126,7 @@ pub(super) struct CommandPath {
 
 /// A session and its commands.
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -136,7 +136,7 @@ pub(super) async fn show(
 
 /// Ends a session with everything that runs in it.
 pub(super) async fn delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -156,7 +156,7 @@ pub(super) struct SessionCommand {
 
 /// Runs a command in the session's shell; waits for its end unless asked not to.
 pub(super) async fn exec(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
     DaytonaJson(asked): DaytonaJson<SessionCommand>,
@@ -208,7 +208,7 @@ fn streams(stdout: &[u8], stderr: &[u8]) -> Value {
 }
 
 async fn find_command(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     names: &CommandPath,
 ) -> Result<(Terminal, Command), DaytonaRefusal> {
@@ -226,7 +226,7 @@ async fn find_command(
 
 /// A command of a session.
 pub(super) async fn command(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -260,7 +260,7 @@ pub(super) struct FollowQuery {
 
 /// What a command wrote; as a WebSocket, as it writes it.
 pub(super) async fn logs(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
     Query(query): Query<FollowQuery>,
@@ -277,7 +277,7 @@ pub(super) async fn logs(
     let mut outputs = [Vec::new(), Vec::new()];
     for (stream, all) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut outputs) {
         loop {
-            let (from, limit) = (all.len() as u64, host::wire::MAX_DATA as u32);
+            let (from, limit) = (all.len() as u64, wire::MAX_DATA as u32);
             let read = app.terminals.output(&terminal, &command, stream, from, limit).await;
             let chunk = match read {
                 Ok(chunk) => chunk,
@@ -294,7 +294,7 @@ pub(super) async fn logs(
 }
 
 /// Sends what a command writes until it has ended.
-async fn tell(app: &Compat, terminal: &Terminal, command: Command, mut socket: WebSocket) {
+async fn tell(app: &Adapter, terminal: &Terminal, command: Command, mut socket: WebSocket) {
     let mut execution = app.terminals.follow(terminal, &command.command_id).await;
     if let Some(execution) = &execution {
         let _ = execution.listen().await;
@@ -306,7 +306,7 @@ async fn tell(app: &Compat, terminal: &Terminal, command: Command, mut socket: W
             execution.progress().mark_unchanged();
         }
         for (stream, mark, from) in &mut cursors {
-            let limit = host::wire::MAX_DATA as u32 / 2;
+            let limit = wire::MAX_DATA as u32 / 2;
             while let Ok(chunk) =
                 app.terminals.output(terminal, &command, *stream, *from, limit).await
             {
@@ -342,7 +342,7 @@ pub(super) struct CommandInput {
 
 /// Gives a command something to read.
 pub(super) async fn input(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     Path(names): Path<CommandPath>,
     DaytonaJson(asked): DaytonaJson<CommandInput>,

@@ -13,14 +13,14 @@ use super::{
     size::{DaytonaSize, SizeRequest},
     view::{self, AUTO_ARCHIVE, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
 };
-use crate::{Compat, usage::UsageSample};
+use adapter::{Adapter, usage::UsageSample};
 use api::error::Problem;
 use engine::lease::LeaseError;
 use model::{Env, Sandbox, SessionPolicy, ThreadId, Timestamp};
 use store::ThreadChoices;
 
 async fn change(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
     change: impl FnMut(&mut Sandbox),
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -32,7 +32,7 @@ async fn change(
 }
 
 async fn set_policy(
-    app: &Compat,
+    app: &Adapter,
     id: &ThreadId,
     policy: SessionPolicy,
 ) -> Result<(), DaytonaRefusal> {
@@ -48,7 +48,7 @@ pub(super) struct NewLabels {
 
 /// Replaces the labels of a sandbox.
 pub(super) async fn labels(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     DaytonaJson(asked): DaytonaJson<NewLabels>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -58,7 +58,7 @@ pub(super) async fn labels(
 
 /// Sets after how many minutes without use a sandbox stops; 0 means never.
 pub(super) async fn auto_stop(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -72,7 +72,7 @@ pub(super) async fn auto_stop(
 
 /// Sets after how many minutes without use a sandbox is paused instead of stopped; 0 stops it again.
 pub(super) async fn auto_pause(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
@@ -86,7 +86,7 @@ pub(super) async fn auto_pause(
 
 /// Records the interval and shows it; nothing is moved elsewhere here.
 pub(super) async fn auto_archive(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| {
@@ -97,7 +97,7 @@ pub(super) async fn auto_archive(
 
 /// Sets how many minutes after its stop a sandbox is deleted; -1 means never.
 pub(super) async fn auto_delete(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, i64)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| sandbox.delete_after_stop = delete_after_stop(minutes)).await
@@ -105,7 +105,7 @@ pub(super) async fn auto_delete(
 
 /// Sets how many minutes after its creation a sandbox is deleted; 0 means never.
 pub(super) async fn ttl(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| {
@@ -117,7 +117,7 @@ pub(super) async fn ttl(
 
 /// Opens the ports of a sandbox to any client, or to those with its token alone.
 pub(super) async fn public(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, public)): Path<(String, bool)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     change(&app, &name, |sandbox| sandbox.port_access = port_access(public)).await
@@ -125,7 +125,7 @@ pub(super) async fn public(
 
 /// Changes the network rules of a sandbox; its programs keep running.
 pub(super) async fn network(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     DaytonaJson(asked): DaytonaJson<NetworkSettings>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -149,7 +149,7 @@ pub(super) struct EnvUpdate {
 
 /// Changes the environment of new programs and sessions.
 pub(super) async fn env(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
     DaytonaJson(update): DaytonaJson<EnvUpdate>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -164,7 +164,7 @@ pub(super) async fn env(
 
 /// Changes the limits of a sandbox: at once if it runs, and whenever it starts.
 pub(super) async fn resize(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     DaytonaJson(asked): DaytonaJson<SizeRequest>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -211,7 +211,7 @@ pub(super) struct MetricsSpan {
 
 /// Measurements of a sandbox.
 pub(super) async fn metrics(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(span): Query<MetricsSpan>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::DaytonaRefusal;
-use crate::{Compat, usage};
+use adapter::{Adapter, usage};
 use model::Lease;
 
 const GIB: u64 = 1 << 30;
@@ -49,12 +49,12 @@ pub(super) struct DaytonaSize {
 }
 
 impl DaytonaSize {
-    pub(super) fn of(app: &Compat, lease: Option<&Lease>) -> DaytonaSize {
+    pub(super) fn of(app: &Adapter, lease: Option<&Lease>) -> DaytonaSize {
         usage::SandboxSize::of(app, lease).into()
     }
 
     /// The size of a sandbox whose client asks for none.
-    pub(super) fn default_size(app: &Compat) -> DaytonaSize {
+    pub(super) fn default_size(app: &Adapter) -> DaytonaSize {
         usage::SandboxSize::default_size(app).into()
     }
 }

@@ -4,7 +4,7 @@ use axum::{http::StatusCode, response::Response};
 use futures_util::future::BoxFuture;
 
 use super::{ORIGIN, link::is_revoked};
-use crate::{Compat, port::unreachable, vendor::VendorApi};
+use adapter::{Adapter, port::unreachable, vendor::VendorApi};
 use model::Desired;
 use store::SandboxRecord;
 
@@ -42,7 +42,7 @@ impl VendorApi for DaytonaVendor {
 
     fn wake<'a>(
         &'a self,
-        app: &'a Compat,
+        app: &'a Adapter,
         sandbox: &'a SandboxRecord,
     ) -> BoxFuture<'a, Result<(), Response>> {
         Box::pin(async move {

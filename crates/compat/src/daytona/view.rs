@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     DaytonaRefusal, ORGANIZATION, ORIGIN, TOOLBOX, network, size::DaytonaSize, volume::mounts_view,
 };
-use crate::{Compat, build::ALIAS, port, volume::mounts};
+use adapter::{Adapter, build::ALIAS, port, volume::mounts};
 use model::{PortAccess, ProjectId, SandboxState, SandboxStatus};
 use store::{SandboxFilter, SandboxRecord};
 
@@ -25,7 +25,7 @@ pub(super) fn own() -> SandboxFilter {
 }
 
 /// The sandbox with this id or name.
-pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, DaytonaRefusal> {
+pub(super) async fn find(app: &Adapter, name: &str) -> Result<SandboxRecord, DaytonaRefusal> {
     if let Ok(id) = name.parse()
         && let Some(sandbox) = app.sandboxes.get(&id).await?
         && sandbox.row.origin == ORIGIN
@@ -53,12 +53,12 @@ pub(super) fn number(sandbox: &SandboxRecord, name: &str) -> Option<u64> {
     sandbox.row.extra.get(name)?.parse().ok()
 }
 
-pub(super) fn sandbox(app: &Compat, sandbox: &SandboxRecord) -> Value {
+pub(super) fn sandbox(app: &Adapter, sandbox: &SandboxRecord) -> Value {
     sandbox_as(app, sandbox, state(sandbox))
 }
 
 /// A sandbox in a state that it is about to have.
-pub(super) fn sandbox_as(app: &Compat, sandbox: &SandboxRecord, state: &str) -> Value {
+pub(super) fn sandbox_as(app: &Adapter, sandbox: &SandboxRecord, state: &str) -> Value {
     let row = &sandbox.row;
     let size = DaytonaSize::of(app, Some(&sandbox.lease));
     let active = sandbox.last_active_at.unwrap_or(row.started_at);
@@ -102,12 +102,12 @@ pub(super) fn sandbox_as(app: &Compat, sandbox: &SandboxRecord, state: &str) -> 
     body
 }
 
-pub(super) fn toolbox_url(app: &Compat) -> String {
+pub(super) fn toolbox_url(app: &Adapter) -> String {
     format!("{}/daytona/toolbox", app.url)
 }
 
 /// The URL of a port of the sandbox, or of the signed link, with this name.
-pub(super) fn port_url(app: &Compat, number: u16, name: &str) -> Result<String, DaytonaRefusal> {
+pub(super) fn port_url(app: &Adapter, number: u16, name: &str) -> Result<String, DaytonaRefusal> {
     let Some((scheme, domain)) = port::domain(app) else {
         let message = "ports have names below one of the server: put one into the setting `names`";
         return Err(DaytonaRefusal::bad(message));

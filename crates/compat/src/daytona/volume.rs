@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{DaytonaJson, DaytonaRefusal, ORGANIZATION};
-use crate::{Compat, volume::VolumeName};
+use adapter::{Adapter, volume::VolumeName};
 use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
@@ -56,12 +56,12 @@ fn shown(volume: &Volume) -> Value {
     })
 }
 
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, DaytonaRefusal> {
+pub(super) async fn list(State(app): State<Adapter>) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(app.volumes().await?.iter().map(shown).collect()))
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     DaytonaJson(asked): DaytonaJson<VolumeName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(shown(&app.create_volume(&asked.name).await?)))
@@ -69,20 +69,20 @@ pub(super) async fn create(
 
 /// A volume, by its id or name.
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     Ok(axum::Json(shown(&find(&app, &name).await?)))
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Volume, DaytonaRefusal> {
+async fn find(app: &Adapter, name: &str) -> Result<Volume, DaytonaRefusal> {
     let missing = || DaytonaRefusal::missing(format!("Volume with ID or name {name} not found"));
     app.volume(name).await?.ok_or_else(missing)
 }
 
 /// Removes a volume that no sandbox has.
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let volume = find(&app, &name).await?;

@@ -16,7 +16,7 @@ use super::{
     link::{FileQuery, Signature},
     vendor,
 };
-use crate::{Compat, instance::home_of, key::Operation, port::unreachable};
+use adapter::{Adapter, instance::home_of, key::Operation, port::unreachable};
 use model::{Env, ThreadId};
 use store::SandboxRecord;
 
@@ -127,11 +127,11 @@ pub fn to_program(host: &Authority, headers: &HeaderMap) -> Option<(ThreadId, u1
 }
 
 /// What a request to the daemon of a sandbox, or to a volume, may do.
-pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
+pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
     let (path, headers) = (request.uri().path(), request.headers());
     if let Some((volume, _)) = path.strip_prefix(CONTENT).and_then(|rest| rest.split_once('/')) {
         let given = header(headers, "authorization").and_then(|it| it.strip_prefix("Bearer "));
-        return match given.and_then(|given| app.state.keys.opens_volume(volume, given)) {
+        return match given.and_then(|given| app.keys().opens_volume(volume, given)) {
             Some(true) => Access::Content,
             Some(false) => Access::Refused("the key of the volume is wrong"),
             None => Access::Unclaimed,
@@ -147,7 +147,7 @@ pub fn access(app: &Compat, request: &Request, host: &Authority) -> Access {
         return Access::OwnerOnly(named);
     }
     if let Some(token) = token {
-        return match (app.state.keys.opens(token), named) {
+        return match (app.keys().opens(token), named) {
             (Some(id), Some(named)) if id == named.id => Access::Granted(named),
             (Some(id), None) => Access::Granted(Addressed::daemon(id)),
             (None, Some(named)) if app.auth.token(token) => Access::Granted(named),
@@ -179,10 +179,10 @@ pub struct E2bGuest {
     user: Option<String>,
 }
 
-impl FromRequestParts<Compat> for E2bGuest {
+impl FromRequestParts<Adapter> for E2bGuest {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Compat) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, app: &Adapter) -> Result<Self, Response> {
         let Some(Addressed { id, .. }) = parts.extensions.get::<Addressed>().cloned() else {
             return Err(unreachable("", "The sandbox was not found", None));
         };

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
 use super::{E2bJson, E2bRefusal};
-use crate::Compat;
-use crate::instance::{absolute, relative};
+use adapter::Adapter;
+use adapter::instance::{absolute, relative};
 use api::{error::Problem, transfer::Chunks};
 use files::{Above, Directory, FileError, PartialFile, Reach, memory::Expect};
 use model::Timestamp;
@@ -39,13 +39,13 @@ pub(super) struct ContentQuery {
 
 /// A volume's files, and a path in them.
 struct VolumePlace {
-    app: Compat,
+    app: Adapter,
     id: String,
     path: String,
 }
 
 impl VolumePlace {
-    async fn of(app: Compat, name: &str, asked: &ContentQuery) -> Result<VolumePlace, E2bRefusal> {
+    async fn of(app: Adapter, name: &str, asked: &ContentQuery) -> Result<VolumePlace, E2bRefusal> {
         let missing = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
         let id = app.volume(name).await?.ok_or_else(missing)?.id;
         Ok(VolumePlace { app, id, path: absolute(&asked.path, "/") })
@@ -56,7 +56,7 @@ impl VolumePlace {
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, E2bRefusal> {
-        let root = self.app.state.volumes.data(&self.id);
+        let root = self.app.volume_store().data(&self.id);
         let done = tokio::task::spawn_blocking(move || {
             act(&Directory::open(&root, None, Reach::InRoot)?.cached())
         });
@@ -72,7 +72,7 @@ impl VolumePlace {
     /// What is known of what is there, after its owner and mode were made these.
     async fn shown(&self, asked: &ContentQuery) -> Result<Value, E2bRefusal> {
         let (volumes, id, path) =
-            (self.app.state.volumes.clone(), self.id.clone(), self.path.clone());
+            (self.app.volume_store().clone(), self.id.clone(), self.path.clone());
         let asked = asked.clone();
         self.act(move |_| {
             let failed = |error| FileError::from_io("look at", &path, error);
@@ -114,7 +114,7 @@ fn told(path: &str, stat: &Stat, target: Option<String>) -> Value {
 
 /// What is in a directory.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -125,7 +125,7 @@ pub(super) async fn list(
     }
     let place = VolumePlace::of(app, &name, &asked).await?;
     let (volumes, id, path) =
-        (place.app.state.volumes.clone(), place.id.clone(), place.path.clone());
+        (place.app.volume_store().clone(), place.id.clone(), place.path.clone());
     let listed = place.act(move |directory| {
         let mut all = Vec::new();
         for entry in directory.list(&relative(&path)?, depth, None, MAX_ENTRIES)? {
@@ -142,7 +142,7 @@ pub(super) async fn list(
 
 /// Creates a directory; with `force` its parents, too.
 pub(super) async fn make_dir(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
 ) -> Result<Response, E2bRefusal> {
@@ -158,7 +158,7 @@ pub(super) async fn make_dir(
 
 /// What is known of something.
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -168,7 +168,7 @@ pub(super) async fn show(
 
 /// Changes whose something is, and who may do what with it.
 pub(super) async fn change(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
     E2bJson(to): E2bJson<ContentQuery>,
@@ -179,7 +179,7 @@ pub(super) async fn change(
 
 /// Removes something, and what is in it.
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -190,7 +190,7 @@ pub(super) async fn remove(
 }
 
 pub(super) async fn read(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
 ) -> Result<Response, E2bRefusal> {
@@ -205,7 +205,7 @@ pub(super) async fn read(
 
 /// Writes a file; with `force` what is above it is made.
 pub(super) async fn write(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<ContentQuery>,
     body: Body,

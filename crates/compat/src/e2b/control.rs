@@ -19,8 +19,8 @@ use super::{
     view::{self, connection, find, missing},
     volume::E2bMount,
 };
-use crate::{
-    Compat,
+use adapter::{
+    Adapter,
     build::{ALIAS, CWD},
     new_sandbox::NewSandbox,
     sandbox::is_paused,
@@ -87,7 +87,7 @@ fn checked_timeout(given: u64) -> Result<Duration, E2bRefusal> {
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<CreateE2bSandbox>,
 ) -> Result<Response, E2bRefusal> {
     create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS).await
@@ -95,14 +95,14 @@ pub(super) async fn create(
 
 /// Creates a sandbox, in the second version of the API.
 pub(super) async fn create_v2(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<CreateE2bSandbox>,
 ) -> Result<Response, E2bRefusal> {
     create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS_V2).await
 }
 
 async fn create_with(
-    app: &Compat,
+    app: &Adapter,
     asked: CreateE2bSandbox,
     default_timeout: u64,
 ) -> Result<Response, E2bRefusal> {
@@ -178,7 +178,7 @@ pub(super) struct ForkSandbox {
 
 /// Creates sandboxes with the files of one. Each can fail by itself; the answer says so of each.
 pub(super) async fn fork(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(asked): E2bJson<ForkSandbox>,
 ) -> Result<Response, E2bRefusal> {
@@ -218,14 +218,14 @@ pub(super) async fn fork(
 }
 
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
 }
 
 pub(super) async fn kill(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, E2bRefusal> {
     let id = sandbox_id(&name).ok_or_else(|| missing(&name))?;
@@ -244,7 +244,7 @@ pub(super) struct PauseSandbox {
 }
 
 pub(super) async fn pause(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(PauseSandbox { memory }): E2bJson<PauseSandbox>,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -281,7 +281,7 @@ impl Lifetime {
 
 /// Resumes a sandbox if it is paused; it lives at least so long from now on.
 pub(super) async fn connect(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(lifetime): E2bJson<Lifetime>,
 ) -> Result<Response, E2bRefusal> {
@@ -290,7 +290,7 @@ pub(super) async fn connect(
 
 /// Resumes a sandbox if it is paused, in the second version of the API.
 pub(super) async fn connect_v2(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(lifetime): E2bJson<Lifetime>,
 ) -> Result<Response, E2bRefusal> {
@@ -299,7 +299,7 @@ pub(super) async fn connect_v2(
 }
 
 async fn connect_with(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
     lifetime: &Lifetime,
 ) -> Result<Response, E2bRefusal> {
@@ -312,7 +312,7 @@ async fn connect_with(
 
 /// Resumes a sandbox; without its memory it starts again with its files. Returns whether it was paused.
 async fn resume_with(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     memory: Option<bool>,
     timeout: Option<Duration>,
@@ -326,7 +326,7 @@ async fn resume_with(
 
 /// Resumes a paused sandbox; one that runs is refused.
 pub(super) async fn resume(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(lifetime): E2bJson<Lifetime>,
 ) -> Result<Response, E2bRefusal> {
@@ -341,7 +341,7 @@ pub(super) async fn resume(
 
 /// Sets how long a sandbox lives from now on.
 pub(super) async fn timeout(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(lifetime): E2bJson<Lifetime>,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -351,7 +351,7 @@ pub(super) async fn timeout(
 
 /// Makes a sandbox live at least so long from now on.
 pub(super) async fn refresh(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(lifetime): E2bJson<Lifetime>,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -359,7 +359,7 @@ pub(super) async fn refresh(
     extend(&app, &name, Extension::AtLeast(timeout)).await
 }
 
-async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<StatusCode, E2bRefusal> {
+async fn extend(app: &Adapter, name: &str, extension: Extension) -> Result<StatusCode, E2bRefusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     match app.sandboxes.extend(&id, extension).await? {
         Some(_) => Ok(StatusCode::NO_CONTENT),
@@ -369,7 +369,7 @@ async fn extend(app: &Compat, name: &str, extension: Extension) -> Result<Status
 
 /// Replaces the egress rules of a sandbox.
 pub(super) async fn update_network(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     E2bJson(update): E2bJson<NetworkConfig>,
 ) -> Result<StatusCode, E2bRefusal> {

@@ -15,9 +15,9 @@ use futures_util::future::BoxFuture;
 use super::{
     E2bRefusal,
     address::{self, Access, Addressed, E2bGuest},
-    template,
+    template, usage,
 };
-use crate::{Compat, port};
+use adapter::{Adapter, port, vendor::VendorApi};
 
 /// The body of this call is a program's input, sent for as long as the program runs.
 const STREAMED_INPUT: &str = "/process.Process/StreamInput";
@@ -25,7 +25,11 @@ const STREAMED_INPUT: &str = "/process.Process/StreamInput";
 const LISTS: [&str; 2] = ["state", "sandbox_ids"];
 
 /// The door of E2B's clients.
-pub struct E2bDoor(pub Compat);
+pub struct E2bDoor {
+    pub app: Adapter,
+    /// All APIs, since a port may belong to the sandbox of any of them.
+    pub vendors: &'static [&'static dyn VendorApi],
+}
 
 impl Door for E2bDoor {
     fn has_path(&self, path: &str) -> bool {
@@ -45,19 +49,19 @@ impl Door for E2bDoor {
 
     fn program(&self, host: &Authority, headers: &HeaderMap) -> Option<SandboxProgram> {
         let (sandbox, port) = address::to_program(host, headers)?;
-        let (compat, id) = (self.0.clone(), sandbox.clone());
+        let (app, vendors, id) = (self.app.clone(), self.vendors, sandbox.clone());
         let answer = move |request| -> BoxFuture<'static, Response> {
-            Box::pin(async move { port::serve(&compat, &id, port, request).await })
+            Box::pin(async move { port::serve(&app, vendors, &id, port, request).await })
         };
         Some(SandboxProgram { sandbox, answer: Box::new(answer) })
     }
 
     fn credential(&self, request: &mut Request, host: &Authority) -> Credential {
         let path = request.uri().path().to_owned();
-        if template::may_upload(&self.0, request.method(), request.uri()) {
+        if template::may_upload(&self.app, request.method(), request.uri()) {
             return Credential::Holder(format!("upload {path}"));
         }
-        match address::access(&self.0, request, host) {
+        match address::access(&self.app, request, host) {
             Access::Unclaimed => Credential::Unclaimed,
             Access::Granted(sandbox) => {
                 let holder = format!("sandbox {}", sandbox.id());
@@ -102,12 +106,12 @@ impl Door for E2bDoor {
     fn replacement(&self, request: &Request) -> Option<Answer> {
         let addressed = request.extensions().get::<Addressed>().is_some();
         (addressed && request.uri().path() == "/metrics").then_some(())?;
-        let compat = self.0.clone();
+        let app = self.app.clone();
         Some(Box::new(move |request| {
             Box::pin(async move {
                 let (mut parts, _) = request.into_parts();
-                match E2bGuest::from_request_parts(&mut parts, &compat).await {
-                    Ok(guest) => super::metrics(State(compat), guest).await.into_response(),
+                match E2bGuest::from_request_parts(&mut parts, &app).await {
+                    Ok(guest) => usage::daemon_metrics(State(app), guest).await.into_response(),
                     Err(refused) => refused,
                 }
             })

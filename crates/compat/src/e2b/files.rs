@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
 use super::{E2bRefusal, address::E2bGuest, filesystem::NOTES, link::FileQuery};
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     instance::{Files, absolute, relative},
     multipart::{self, Multipart},
 };
@@ -57,7 +57,7 @@ fn refused(error: FileError, path: &str) -> E2bRefusal {
 
 /// Sends a file, or the range of it that is asked for.
 pub(super) async fn read(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     query: FileQuery,
     headers: HeaderMap,
@@ -142,7 +142,7 @@ fn squeezed(mut file: std::fs::File) -> Body {
 
 /// Writes the files of a body: one that is the body, or those that are its parts.
 pub(super) async fn write(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     query: FileQuery,
     headers: HeaderMap,

@@ -10,8 +10,8 @@ use super::{
     address::E2bGuest,
     connect::{Code, Failed, Unary},
 };
-use crate::Compat;
-use crate::instance::{Files, absolute, permissions, relative};
+use adapter::Adapter;
+use adapter::instance::{Files, absolute, permissions, relative};
 use files::{Directory, FileError, FileKind, Stat, memory::Expect};
 
 /// The prefix of the extended attributes that hold a client's metadata of a file.
@@ -135,7 +135,7 @@ pub(super) fn failed(error: FileError, path: &str, what: &str) -> Failed {
 
 /// What is known of a file or directory.
 pub(super) async fn stat(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -179,7 +179,7 @@ fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
 
 /// Creates a directory and its parents.
 pub(super) async fn make_dir(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -214,7 +214,7 @@ pub(super) struct MoveRequest {
 
 /// Gives something another path; a file that is there is replaced.
 pub(super) async fn rename(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(asked): Unary<MoveRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -243,7 +243,7 @@ pub(super) struct ListDir {
 
 /// What is in a directory.
 pub(super) async fn list_dir(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(asked): Unary<ListDir>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -280,7 +280,7 @@ pub(super) async fn list_dir(
 
 /// Removes a file, or a directory with all below it. What is not there is removed.
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(at): Unary<PathRequest>,
 ) -> Result<axum::Json<Value>, Failed> {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{E2bJson, E2bRefusal};
-use crate::{
-    Compat,
+use adapter::{
+    Adapter,
     interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome},
     sandbox::is_paused,
 };
@@ -33,12 +33,12 @@ fn default_id(language: Language) -> String {
 }
 
 /// Answers a request to it.
-pub async fn serve(app: &Compat, sandbox: &SandboxRecord, request: Request) -> Response {
+pub async fn serve(app: &Adapter, sandbox: &SandboxRecord, request: Request) -> Response {
     route(app, sandbox, request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn route(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     request: Request,
 ) -> Result<Response, E2bRefusal> {
@@ -101,13 +101,13 @@ enum InterpreterKey {
 /// Refuses a request without one of these keys of the sandbox, or the owner's. Finding the port is not
 /// enough, and a page of another site has no key.
 fn admit(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     headers: &HeaderMap,
     taken: &[InterpreterKey],
 ) -> Result<(), E2bRefusal> {
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let keys = &app.state.keys;
+    let keys = &app.keys();
     let opens = |key: &InterpreterKey| match key {
         InterpreterKey::Access => {
             let id = given("x-access-token").and_then(|key| keys.opens(key));
@@ -128,7 +128,7 @@ fn admit(
 }
 
 async fn asked<T: DeserializeOwned + Default>(
-    app: &Compat,
+    app: &Adapter,
     mut request: Request,
 ) -> Result<T, E2bRefusal> {
     let limits = &app.settings.limits;
@@ -167,7 +167,7 @@ fn language(name: Option<&str>) -> Result<Language, E2bRefusal> {
 }
 
 async fn context(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     id: &str,
 ) -> Result<std::sync::Arc<Context>, E2bRefusal> {
@@ -181,7 +181,7 @@ async fn context(
 }
 
 async fn execute(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     asked: ExecuteRequest,
 ) -> Result<Response, E2bRefusal> {
@@ -253,7 +253,7 @@ enum Completion {
 }
 
 /// Whether a sandbox is deleted or paused. Its row is deleted before its programs end.
-async fn is_gone(app: &Compat, sandbox: &SandboxRecord) -> bool {
+async fn is_gone(app: &Adapter, sandbox: &SandboxRecord) -> bool {
     match app.sandboxes.get(sandbox.id()).await {
         Ok(found) => found.is_none_or(|sandbox| is_paused(&sandbox)),
         // The store cannot say; the error of the context can.

@@ -9,8 +9,8 @@ use axum::{
 };
 
 use super::E2bRefusal;
-use crate::{
-    Compat,
+use adapter::{
+    Adapter,
     key::{Operation, Signed},
 };
 use model::{ThreadId, Timestamp};
@@ -68,7 +68,7 @@ impl FileQuery {
     /// signature if the request does not name one.
     pub fn signature(
         &self,
-        app: &Compat,
+        app: &Adapter,
         operation: Operation,
         named: Option<&ThreadId>,
     ) -> Option<Signature> {
@@ -82,10 +82,10 @@ impl FileQuery {
             user: self.user.as_deref().unwrap_or_default(),
             until: self.expires,
         };
-        let is_signer = |id: &ThreadId| app.state.keys.signed(id, &signed, signature);
+        let is_signer = |id: &ThreadId| app.keys().signed(id, &signed, signature);
         let signer = match named {
             Some(named) => Some(named.clone()).filter(is_signer),
-            None => app.state.index.ids().into_iter().find(is_signer),
+            None => app.index().ids().into_iter().find(is_signer),
         };
         Some(signer.map_or(Signature::Invalid("invalid signature"), Signature::Valid))
     }
@@ -98,10 +98,10 @@ pub enum Signature {
     Invalid(&'static str),
 }
 
-impl FromRequestParts<Compat> for FileQuery {
+impl FromRequestParts<Adapter> for FileQuery {
     type Rejection = E2bRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Compat) -> Result<Self, E2bRefusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &Adapter) -> Result<Self, E2bRefusal> {
         FileQuery::parse(parts.uri.query().unwrap_or_default())
             .map_err(|message| E2bRefusal::new(StatusCode::BAD_REQUEST, message))
     }

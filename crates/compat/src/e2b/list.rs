@@ -8,7 +8,7 @@ use axum::{
 use serde_json::Value;
 
 use super::{E2bRefusal, ORIGIN, bad, view};
-use crate::Compat;
+use adapter::Adapter;
 use model::SandboxStatus;
 use store::{Cursor, PageRequest, SandboxFilter, SandboxOrder};
 
@@ -95,7 +95,7 @@ fn label((name, value): (String, String)) -> Vec<(String, String)> {
 }
 
 async fn page(
-    app: &Compat,
+    app: &Adapter,
     query: SandboxQuery,
 ) -> Result<(Vec<Value>, Option<Cursor>), E2bRefusal> {
     if query.is_empty {
@@ -107,7 +107,7 @@ async fn page(
 }
 
 /// A page of sandboxes, the newest first.
-pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response, E2bRefusal> {
+pub(super) async fn list(State(app): State<Adapter>, uri: Uri) -> Result<Response, E2bRefusal> {
     let query = SandboxQuery::parse(uri.query().unwrap_or_default())?;
     let (found, next) = page(&app, query).await?;
     let mut response = axum::Json(found).into_response();
@@ -119,7 +119,7 @@ pub(super) async fn list(State(app): State<Compat>, uri: Uri) -> Result<Response
 
 /// All running sandboxes, as the first version of the API lists them.
 pub(super) async fn list_running(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     uri: Uri,
 ) -> Result<axum::Json<Vec<Value>>, E2bRefusal> {
     let mut query = SandboxQuery::parse(uri.query().unwrap_or_default())?;

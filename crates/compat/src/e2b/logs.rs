@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{E2bRefusal, view::find};
-use crate::{Compat, wrap};
+use adapter::{Adapter, wrap};
 use api::error::Problem;
 use model::Timestamp;
 use store::{CommandQuery, PageRequest, SandboxRecord};
@@ -84,7 +84,7 @@ impl LogsQuery {
     }
 }
 
-async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
+async fn lines(app: &Adapter, sandbox: &SandboxRecord) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
     let problem = |error| E2bRefusal::from(Problem::from(error));
     let mut lines = Vec::new();
     for terminal in app.store.thread_terminals(sandbox.id()).await.map_err(problem)? {
@@ -113,7 +113,7 @@ async fn lines(app: &Compat, sandbox: &SandboxRecord) -> Result<Vec<SandboxLogLi
 }
 
 async fn wanted(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
     wanted: &LogsQuery,
 ) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
@@ -123,7 +123,7 @@ async fn wanted(
 
 /// The log in the first version of the API.
 pub(super) async fn first(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<LogsQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -136,7 +136,7 @@ pub(super) async fn first(
 
 /// The log in the second version of the API.
 pub(super) async fn second(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(asked): Query<LogsQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {

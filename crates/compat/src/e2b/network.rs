@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{E2bRefusal, bad};
-use crate::{
+use adapter::{
     egress::{EgressRules, Network},
     port::HOST_MASK,
 };

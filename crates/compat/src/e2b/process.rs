@@ -11,8 +11,8 @@ use super::{
     address::E2bGuest,
     connect::{self, Answer, Code, Failed, Messages, Unary},
 };
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     build::CWD,
     instance::{absolute, relative},
     interpreter::is_context,
@@ -78,7 +78,11 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    async fn running(&self, app: &Compat, sandbox: &SandboxRecord) -> Result<Arc<Process>, Failed> {
+    async fn running(
+        &self,
+        app: &Adapter,
+        sandbox: &SandboxRecord,
+    ) -> Result<Arc<Process>, Failed> {
         let processes = app.processes(sandbox).await?;
         processes.running(self.pid, self.tag.as_deref()).ok_or_else(|| self.missing())
     }
@@ -104,7 +108,7 @@ pub(super) struct Empty {}
 
 /// Starts a program and sends its output.
 pub(super) async fn start(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
@@ -120,7 +124,7 @@ pub(super) async fn start(
 }
 
 async fn begin(
-    app: &Compat,
+    app: &Adapter,
     guest: &E2bGuest,
     headers: &HeaderMap,
     request: StartRequest,
@@ -168,7 +172,7 @@ async fn begin(
 
 /// Tells what a program that runs says, from its beginning.
 pub(super) async fn connect(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
@@ -185,7 +189,7 @@ pub(super) async fn connect(
     }
 }
 
-fn follow(app: Compat, process: Arc<Process>, headers: &HeaderMap) -> Response {
+fn follow(app: Adapter, process: Arc<Process>, headers: &HeaderMap) -> Response {
     let (answer, response) = connect::stream();
     let (timeout, keepalive) = (connect::timeout(headers), connect::keepalive(headers));
     let tasks = app.tasks.clone();
@@ -219,13 +223,13 @@ fn follow(app: Compat, process: Arc<Process>, headers: &HeaderMap) -> Response {
 }
 
 /// Whether the sandbox of a program was deleted meanwhile.
-async fn is_gone(app: &Compat, process: &Process) -> bool {
+async fn is_gone(app: &Adapter, process: &Process) -> bool {
     matches!(app.sandboxes.get(&process.terminal.thread_id).await, Ok(None))
 }
 
 /// Says what a program says, and between its words that it lives.
 async fn tell(
-    app: &Compat,
+    app: &Adapter,
     process: &Process,
     answer: &Answer,
     keepalive: Duration,
@@ -318,7 +322,7 @@ fn signal_words(signal: i32) -> String {
 
 /// The programs that run.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(Empty {}): Unary<Empty>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -343,7 +347,7 @@ struct ProcessInput {
 }
 
 impl ProcessInput {
-    async fn give(&self, app: &Compat, process: &Process) -> Result<(), Failed> {
+    async fn give(&self, app: &Adapter, process: &Process) -> Result<(), Failed> {
         let data = match (&self.stdin, &self.pty) {
             (Some(data), None) if !process.is_pty() => data,
             (None, Some(data)) if process.is_pty() => data,
@@ -368,7 +372,7 @@ pub(super) struct SendInput {
 
 /// Gives a program something to read.
 pub(super) async fn send_input(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(request): Unary<SendInput>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -390,7 +394,7 @@ struct StreamData {
 
 /// Gives a program what comes, as it comes.
 pub(super) async fn stream_input(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     mut messages: Messages,
 ) -> Response {
@@ -423,7 +427,7 @@ pub(super) async fn stream_input(
 
 /// Ends what a program can read.
 pub(super) async fn close_stdin(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(request): Unary<ProcessSelectorRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -440,7 +444,7 @@ pub(super) struct Update {
 
 /// Gives a program's terminal another size.
 pub(super) async fn update(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(request): Unary<Update>,
 ) -> Result<axum::Json<Value>, Failed> {
@@ -461,7 +465,7 @@ pub(super) struct SendSignal {
 
 /// Sends a program a signal.
 pub(super) async fn send_signal(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(request): Unary<SendSignal>,
 ) -> Result<axum::Json<Value>, Failed> {

@@ -15,7 +15,7 @@ use super::{
     template::{BASE, TAG},
     view::find,
 };
-use crate::{Compat, build::is_of_build, copy::has_snapshot};
+use adapter::{Adapter, build::is_of_build, copy::has_snapshot};
 use api::extract::Query;
 
 /// Snapshots of one page.
@@ -34,7 +34,7 @@ fn shown(name: &str) -> Value {
 
 /// Keeps the files of a sandbox as they are.
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(id): Path<String>,
     E2bJson(asked): E2bJson<CreateSnapshotRequest>,
 ) -> Result<(StatusCode, axum::Json<Value>), E2bRefusal> {
@@ -79,7 +79,7 @@ fn page<'a>(
 
 /// A page of the snapshots, or of those of one sandbox or one name.
 pub(super) async fn list(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Query(filter): Query<SnapshotListQuery>,
 ) -> Result<Response, E2bRefusal> {
     let bad = |message: String| E2bRefusal::new(StatusCode::BAD_REQUEST, message);

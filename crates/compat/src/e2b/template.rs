@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{E2bJson, E2bRefusal, E2bVendor, ENVD, bad};
-use crate::Compat;
-use crate::{
+use adapter::Adapter;
+use adapter::{
     build::{
         is_of_build,
         log::{Level, Line},
@@ -50,14 +50,14 @@ fn problem(error: store::StoreError) -> E2bRefusal {
     Problem::from(error).into()
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Template, E2bRefusal> {
+async fn find(app: &Adapter, name: &str) -> Result<Template, E2bRefusal> {
     let found = app.store.template(OWNER, name).await.map_err(problem)?;
     found.ok_or_else(|| missing(name))
 }
 
 /// The template of a build, and the build.
 async fn find_build(
-    app: &Compat,
+    app: &Adapter,
     name: &str,
     build: &str,
 ) -> Result<(Template, Build), E2bRefusal> {
@@ -105,7 +105,7 @@ pub(super) struct TemplateRequest {
 
 /// Notes a build; its files and its steps come later.
 pub(super) async fn request(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<TemplateRequest>,
 ) -> Result<Response, E2bRefusal> {
     let name = asked.name.or(asked.alias).filter(|name| !name.is_empty());
@@ -142,7 +142,7 @@ pub(super) async fn request(
 
 /// Says whether files are here, and where to send them.
 pub(super) async fn files(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, hash)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, E2bRefusal> {
@@ -150,7 +150,7 @@ pub(super) async fn files(
     let path = upload::path(&app.settings.home, &hash)?;
     let present = tokio::fs::try_exists(path).await.unwrap_or(false);
     let until = app.now().at.as_second() + LINK_SECONDS;
-    let signature = app.state.keys.upload(&hash, until);
+    let signature = app.keys().upload(&hash, until);
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let ours = app.settings.scheme().name();
     let scheme = said("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or(ours);
@@ -171,7 +171,7 @@ pub fn uploaded(path: &str) -> Option<&str> {
 }
 
 /// Whether a request sends files by a link of [`files`].
-pub fn may_upload(app: &Compat, method: &Method, uri: &Uri) -> bool {
+pub fn may_upload(app: &Adapter, method: &Method, uri: &Uri) -> bool {
     let Some(hash) = uploaded(uri.path()).filter(|_| *method == Method::PUT) else { return false };
     let (mut until, mut signature) = (None, None);
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -182,11 +182,11 @@ pub fn may_upload(app: &Compat, method: &Method, uri: &Uri) -> bool {
         }
     }
     let (Some(until), Some(signature)) = (until, signature) else { return false };
-    app.state.keys.opens_upload(hash, until, &signature, app.now().at.as_second())
+    app.keys().opens_upload(hash, until, &signature, app.now().at.as_second())
 }
 
 pub(super) async fn take(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((_, hash)): Path<(String, String)>,
     body: Body,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -279,7 +279,7 @@ impl Begin {
 
 /// Begins with the steps of a build.
 pub(super) async fn start(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, build)): Path<(String, String)>,
     E2bJson(asked): E2bJson<Begin>,
 ) -> Result<StatusCode, E2bRefusal> {
@@ -312,7 +312,7 @@ fn line(line: &Line) -> Value {
 
 /// The status of a build, and its log.
 pub(super) async fn status(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, build)): Path<(String, String)>,
     Query(lines): Query<BuildLogQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -338,7 +338,7 @@ pub(super) async fn status(
 
 /// The log of a build from a time on, or up to one.
 pub(super) async fn logs(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path((name, build)): Path<(String, String)>,
     Query(lines): Query<BuildLogQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -359,7 +359,7 @@ pub(super) async fn logs(
 }
 
 /// A template as lists show it.
-fn shown(app: &Compat, template: &Template) -> Value {
+fn shown(app: &Adapter, template: &Template) -> Value {
     let latest = template.tagged(USUAL_TAG).or_else(|| template.builds.last());
     let mut shown = plain(app, template.template_id.as_str(), &template.name, template.created_at);
     shown["updatedAt"] = json!(template.updated_at.to_string());
@@ -372,7 +372,7 @@ fn shown(app: &Compat, template: &Template) -> Value {
 }
 
 /// One that was not built.
-fn plain(app: &Compat, id: &str, name: &str, at: Timestamp) -> Value {
+fn plain(app: &Adapter, id: &str, name: &str, at: Timestamp) -> Value {
     let size = SandboxSize::default_size(app);
     json!({
         "templateID": id,
@@ -403,7 +403,7 @@ pub(super) struct TemplatePageQuery {
 }
 
 /// Everything that sandboxes can be made from, by id.
-async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, E2bRefusal> {
+async fn all(app: &Adapter) -> Result<BTreeMap<String, Value>, E2bRefusal> {
     let began = Timestamp::UNIX_EPOCH;
     let mut names = BTreeMap::from([(BASE.to_owned(), began)]);
     names.extend(app.leases.providers().all().map(|it| (it.name().to_owned(), began)));
@@ -422,13 +422,13 @@ async fn all(app: &Compat) -> Result<BTreeMap<String, Value>, E2bRefusal> {
 }
 
 /// What sandboxes can be made from.
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Vec<Value>>, E2bRefusal> {
+pub(super) async fn list(State(app): State<Adapter>) -> Result<axum::Json<Vec<Value>>, E2bRefusal> {
     Ok(axum::Json(all(&app).await?.into_values().collect()))
 }
 
 /// A page of the same.
 pub(super) async fn page(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Query(page): Query<TemplatePageQuery>,
 ) -> Result<Response, E2bRefusal> {
     let limit = page.limit.unwrap_or(PAGE);
@@ -450,7 +450,7 @@ pub(super) async fn page(
 
 /// A template with its builds, the youngest first.
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, &name).await?;
@@ -478,7 +478,7 @@ pub(super) async fn show(
 
 /// Everything here is its owner's alone; that is noted nowhere.
 pub(super) async fn update(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, &name).await?;
@@ -487,7 +487,7 @@ pub(super) async fn update(
 
 /// Whether a template of this name is there.
 pub(super) async fn alias(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let (plain, tag) = split_tag(&name);
@@ -506,7 +506,7 @@ pub(super) async fn alias(
 
 /// Removes a template or a snapshot. What began with it keeps its files.
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, E2bRefusal> {
     let plain = name.strip_suffix(TAG).unwrap_or(&name);
@@ -528,7 +528,7 @@ pub(super) struct Tags {
 
 /// Makes tags point to the build that another one points to.
 pub(super) async fn tag(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<Tags>,
 ) -> Result<Response, E2bRefusal> {
     let tags = checked_tags(asked.tags)?;
@@ -556,7 +556,7 @@ pub(super) async fn tag(
 
 /// Takes tags from a template.
 pub(super) async fn untag(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<Tags>,
 ) -> Result<StatusCode, E2bRefusal> {
     if asked.tags.iter().any(|tag| tag == USUAL_TAG) {
@@ -574,7 +574,7 @@ pub(super) async fn untag(
 
 /// The tags of a template.
 pub(super) async fn tags(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let template = find(&app, split_tag(&name).0).await?;

@@ -7,9 +7,9 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{E2bRefusal, view::find};
-use crate::Compat;
-use crate::usage::UsageSample;
+use super::{E2bRefusal, address::E2bGuest, view::find};
+use adapter::Adapter;
+use adapter::usage::UsageSample;
 
 /// Sandboxes of one answer.
 const MAX_SANDBOXES_PER_REQUEST: usize = 100;
@@ -24,7 +24,7 @@ pub(super) struct UsageSpan {
 
 /// What a sandbox uses and has used.
 pub(super) async fn metrics(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
     Query(span): Query<UsageSpan>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
@@ -36,7 +36,7 @@ pub(super) async fn metrics(
 
 /// What several sandboxes use.
 pub(super) async fn metrics_of(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     uri: Uri,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let mut all = serde_json::Map::new();
@@ -50,4 +50,14 @@ pub(super) async fn metrics_of(
         }
     }
     Ok(axum::Json(json!({"sandboxes": all})))
+}
+
+/// The usage of a sandbox as its daemon reports it. The path is the server's own, which asks here when a
+/// request is for a sandbox.
+pub(super) async fn daemon_metrics(
+    State(app): State<Adapter>,
+    guest: E2bGuest,
+) -> Result<axum::Json<Value>, E2bRefusal> {
+    let used = UsageSample::of(&app, &guest.sandbox).await?;
+    Ok(axum::Json(used.of_daemon()))
 }

@@ -10,7 +10,7 @@ use axum::{
 use futures_util::future::BoxFuture;
 
 use super::{ORIGIN, interpreter};
-use crate::{Compat, port::unreachable, sandbox::is_paused, vendor::VendorApi};
+use adapter::{Adapter, port::unreachable, sandbox::is_paused, vendor::VendorApi};
 use engine::sandbox::{Extension, SandboxError};
 use store::SandboxRecord;
 
@@ -47,7 +47,7 @@ impl VendorApi for E2bVendor {
 
     fn wake<'a>(
         &'a self,
-        app: &'a Compat,
+        app: &'a Adapter,
         sandbox: &'a SandboxRecord,
     ) -> BoxFuture<'a, Result<(), Response>> {
         Box::pin(
@@ -55,7 +55,7 @@ impl VendorApi for E2bVendor {
         )
     }
 
-    fn built_in(&self, app: &Compat, sandbox: &SandboxRecord, port: u16) -> Option<Answer> {
+    fn built_in(&self, app: &Adapter, sandbox: &SandboxRecord, port: u16) -> Option<Answer> {
         if port != interpreter::PORT {
             return None;
         }
@@ -68,7 +68,7 @@ impl VendorApi for E2bVendor {
 
 /// Resumes a paused sandbox for a request to it, if its client allowed that.
 pub(super) async fn wake(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     failed: impl FnOnce(SandboxError) -> Response,
 ) -> Result<(), Response> {
@@ -84,7 +84,7 @@ pub(super) async fn wake(
 /// Resumes a sandbox with a lifetime from now on; one that runs lives at least as long. Returns whether it
 /// was paused.
 pub(super) async fn resume(
-    app: &Compat,
+    app: &Adapter,
     sandbox: &SandboxRecord,
     timeout: Option<Duration>,
 ) -> Result<bool, SandboxError> {

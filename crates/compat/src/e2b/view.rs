@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{E2bRefusal, ENVD, ORIGIN, address::sandbox_id, network::NetworkConfig};
-use crate::{Compat, build::ALIAS, port, sandbox::is_paused, usage::SandboxSize};
+use adapter::{Adapter, build::ALIAS, port, sandbox::is_paused, usage::SandboxSize};
 use model::{ExpiryAction, SandboxStatus, Timestamp};
 use store::SandboxRecord;
 
@@ -19,15 +19,15 @@ pub(super) fn missing(id: &str) -> E2bRefusal {
 }
 
 /// The sandbox that a client names.
-pub(super) async fn find(app: &Compat, name: &str) -> Result<SandboxRecord, E2bRefusal> {
+pub(super) async fn find(app: &Adapter, name: &str) -> Result<SandboxRecord, E2bRefusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     let found = app.sandboxes.get(&id).await?.filter(|sandbox| sandbox.row.origin == ORIGIN);
     found.ok_or_else(|| missing(name))
 }
 
 /// How to connect to a sandbox.
-pub(super) fn connection(app: &Compat, sandbox: &SandboxRecord) -> Value {
-    let keys = &app.state.keys;
+pub(super) fn connection(app: &Adapter, sandbox: &SandboxRecord) -> Value {
+    let keys = &app.keys();
     json!({
         "templateID": sandbox.row.template,
         "sandboxID": sandbox.id(),
@@ -42,7 +42,7 @@ pub(super) fn connection(app: &Compat, sandbox: &SandboxRecord) -> Value {
 }
 
 /// A sandbox as lists show it.
-pub(super) fn sandbox(app: &Compat, sandbox: &SandboxRecord) -> Value {
+pub(super) fn sandbox(app: &Adapter, sandbox: &SandboxRecord) -> Value {
     let mut body = connection(app, sandbox);
     let size = SandboxSize::of(app, Some(&sandbox.lease));
     let (internet, network) = NetworkConfig::of(&sandbox.row).view();

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{E2bJson, E2bRefusal};
-use crate::{Compat, volume::VolumeName};
+use adapter::{Adapter, volume::VolumeName};
 use machine::volume::{Volume, VolumeMount};
 
 /// A volume that a new sandbox is to see.
@@ -25,31 +25,31 @@ impl From<E2bMount> for VolumeMount {
     }
 }
 
-fn shown(app: &Compat, volume: &Volume) -> Value {
-    let token = app.state.keys.volume(&volume.id);
+fn shown(app: &Adapter, volume: &Volume) -> Value {
+    let token = app.keys().volume(&volume.id);
     json!({"volumeID": volume.id, "name": volume.name, "token": token})
 }
 
-pub(super) async fn list(State(app): State<Compat>) -> Result<axum::Json<Value>, E2bRefusal> {
+pub(super) async fn list(State(app): State<Adapter>) -> Result<axum::Json<Value>, E2bRefusal> {
     let all = app.volumes().await?;
     Ok(axum::Json(all.iter().map(|it| json!({"volumeID": it.id, "name": it.name})).collect()))
 }
 
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     E2bJson(asked): E2bJson<VolumeName>,
 ) -> Result<Response, E2bRefusal> {
     let volume = app.create_volume(&asked.name).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&app, &volume))).into_response())
 }
 
-async fn find(app: &Compat, name: &str) -> Result<Volume, E2bRefusal> {
+async fn find(app: &Adapter, name: &str) -> Result<Volume, E2bRefusal> {
     let missing = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
     app.volume(name).await?.ok_or_else(missing)
 }
 
 pub(super) async fn show(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     Ok(axum::Json(shown(&app, &find(&app, &name).await?)))
@@ -57,7 +57,7 @@ pub(super) async fn show(
 
 /// Removes a volume that no sandbox has.
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, E2bRefusal> {
     let volume = find(&app, &name).await?;

@@ -1,28 +1,22 @@
 //! Watching directories: as a stream, or by a watcher that is asked now and then.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
-};
+use std::collections::HashSet;
 
 use axum::{extract::State, http::HeaderMap, response::Response};
-use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::task::AbortHandle;
 
 use super::{
     address::E2bGuest,
     connect::{self, Answer, Code, Failed, Messages, Unary},
     filesystem::{entry, failed, look},
 };
-use crate::Compat;
-use crate::instance::{Files, absolute, relative};
+use adapter::{
+    Adapter, EventQueue,
+    instance::{Files, absolute, relative},
+};
 use files::{Below, FileEvent, FileEventKind, FileKind, Watch, Watched};
-use model::ThreadId;
 
-/// Events that wait for the client to poll; the oldest are dropped first.
-const WAITING: usize = 10_000;
 /// Names that are remembered; beyond them a file that is written again counts as new.
 const KNOWN: usize = 100_000;
 /// Levels below a watched directory whose names are remembered from the start.
@@ -53,7 +47,7 @@ struct WatchedDirectory {
 
 impl WatchedDirectory {
     async fn begin(
-        app: &Compat,
+        app: &Adapter,
         guest: &E2bGuest,
         asked: WatchDir,
     ) -> Result<WatchedDirectory, Failed> {
@@ -160,7 +154,7 @@ impl WatchedDirectory {
 
 /// Tells what happens in a directory as it happens.
 pub(super) async fn watch_dir(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     headers: HeaderMap,
     messages: Messages,
@@ -226,33 +220,6 @@ async fn say_all(answer: &Answer, events: &[Value]) -> bool {
     true
 }
 
-/// Directories that are watched for clients that ask now and then.
-#[derive(Default)]
-pub struct Watchers(Mutex<HashMap<String, PolledWatcher>>);
-
-struct PolledWatcher {
-    sandbox: ThreadId,
-    events: Arc<Mutex<VecDeque<Value>>>,
-    task: AbortHandle,
-}
-
-impl Drop for PolledWatcher {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Watchers {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, PolledWatcher>> {
-        self.0.lock()
-    }
-
-    /// A sandbox is gone.
-    pub fn forget(&self, sandbox: &ThreadId) {
-        self.all().retain(|_, watcher| watcher.sandbox != *sandbox);
-    }
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatcherName {
@@ -266,27 +233,22 @@ fn missing(id: &str) -> Failed {
 
 /// Begins to watch a directory.
 pub(super) async fn create(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(asked): Unary<WatchDir>,
 ) -> Result<axum::Json<Value>, Failed> {
     let id = guest.sandbox.id().clone();
-    let watchers = &app.state.watchers;
-    if watchers.all().values().filter(|watcher| watcher.sandbox == id).count() >= MAX_WATCHERS {
+    if app.watchers().count(&id) >= MAX_WATCHERS {
         let message = format!("a sandbox may have {MAX_WATCHERS} watchers; remove one first");
         return Err(Failed::new(Code::ResourceExhausted, message));
     }
     let mut watching = WatchedDirectory::begin(&app, &guest, asked).await?;
-    let events: Arc<Mutex<VecDeque<Value>>> = Arc::default();
+    let events = EventQueue::default();
     let (queue, stopping) = (events.clone(), app.stopping.clone());
     let task = app.tasks.spawn(async move {
         let pump = async {
-            while let Some(told) = watching.next().await {
-                let mut queue = queue.lock();
-                queue.extend(told);
-                while queue.len() > WAITING {
-                    queue.pop_front();
-                }
+            while let Some(events) = watching.next().await {
+                queue.extend(events);
             }
         };
         tokio::select! {
@@ -295,33 +257,28 @@ pub(super) async fn create(
         }
     });
     let name = format!("w{}", uuid::Uuid::now_v7().simple());
-    let watcher = PolledWatcher { sandbox: id, events, task: task.abort_handle() };
-    watchers.all().insert(name.clone(), watcher);
+    app.watchers().add(name.clone(), id, events, task.abort_handle());
     Ok(axum::Json(json!({"watcherId": name})))
 }
 
 /// What happened since it was last asked.
 pub(super) async fn events(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(named): Unary<WatcherName>,
 ) -> Result<axum::Json<Value>, Failed> {
-    let all = app.state.watchers.all();
-    let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
-    let watcher = found.ok_or_else(|| missing(&named.watcher_id))?;
-    let mut queue = watcher.events.lock();
-    let events: Vec<Value> = queue.drain(..).collect();
+    let events = app.watchers().take_events(guest.sandbox.id(), &named.watcher_id);
+    let events = events.ok_or_else(|| missing(&named.watcher_id))?;
     Ok(axum::Json(if events.is_empty() { json!({}) } else { json!({"events": events}) }))
 }
 
 pub(super) async fn remove(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: E2bGuest,
     Unary(named): Unary<WatcherName>,
 ) -> Result<axum::Json<Value>, Failed> {
-    let mut all = app.state.watchers.all();
-    let found = all.get(&named.watcher_id).filter(|found| found.sandbox == *guest.sandbox.id());
-    found.ok_or_else(|| missing(&named.watcher_id))?;
-    all.remove(&named.watcher_id);
-    Ok(axum::Json(json!({})))
+    match app.watchers().remove(guest.sandbox.id(), &named.watcher_id) {
+        true => Ok(axum::Json(json!({}))),
+        false => Err(missing(&named.watcher_id)),
+    }
 }

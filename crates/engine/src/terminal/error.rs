@@ -1,6 +1,6 @@
 //! Errors of terminals, by what the caller can do about them.
 
-use host::wire::Code;
+use wire::Code;
 
 use super::link::LinkError;
 use super::watch::WatcherGone;

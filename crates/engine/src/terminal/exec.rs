@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::wire::{Request, Stream};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
+use wire::{Request, Stream};
 
 use super::error::TerminalError;
 use super::execution::Execution;
@@ -149,7 +149,7 @@ impl Terminals {
             let _ = tokio::time::timeout(START_TIMEOUT, progress.wait_for(|p| p.started)).await;
         }
         let pieces: Vec<&[u8]> =
-            if data.is_empty() { vec![&data] } else { data.chunks(host::wire::MAX_DATA).collect() };
+            if data.is_empty() { vec![&data] } else { data.chunks(wire::MAX_DATA).collect() };
         let last = pieces.len() - 1;
         for (part, piece) in pieces.into_iter().enumerate() {
             let write_id = match (write_id.as_str(), part) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use host::wire::{Request, Stream};
 use tokio::sync::watch;
+use wire::{Request, Stream};
 
 use super::error::TerminalError;
 use super::flight::CommandStage;
@@ -252,7 +252,7 @@ impl Execution {
             let command = self.command_or_lost().await?;
             loop {
                 let from = all.len() as u64;
-                let limit = (self.max_output - from).min(host::wire::MAX_DATA as u64) as u32;
+                let limit = (self.max_output - from).min(wire::MAX_DATA as u64) as u32;
                 let read = self.terminals.output(&self.terminal, &command, stream, from, limit);
                 let chunk = match read.await {
                     Ok(chunk) if limit > 0 => chunk,

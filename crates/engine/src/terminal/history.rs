@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use host::log::{Entry, Reader};
-use host::wire::RecordKind;
 use tokio::sync::mpsc;
 use vt::{Screen, Size};
+use wire::RecordKind;
 
 use super::utf8;
 use super::window::WatchEvent;

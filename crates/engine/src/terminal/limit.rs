@@ -3,7 +3,7 @@
 //! The counters belong to the instance: another program may have caused an increment, so only a command
 //! that failed gets a limit. The screen shows the message either way.
 
-use host::wire::Request;
+use wire::Request;
 
 use super::link::HostLink;
 use crate::lease::Leases;

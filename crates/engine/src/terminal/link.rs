@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use host::wire::{Code, Decoder, Event, FEATURES, Request, Stream, TerminalInfo, VERSION};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use wire::{Code, Decoder, Event, FEATURES, Request, Stream, TerminalInfo, VERSION};
 
 use base::outbound::bounded;
 use model::LeaseId;

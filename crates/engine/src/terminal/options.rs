@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use host::wire::{Request, StdinMode};
+use wire::{Request, StdinMode};
 
 use crate::lease::IfPaused;
 use model::{CommandId, Env, Moment, SessionId};
@@ -109,8 +109,8 @@ impl ExecOptions {
                 .collect(),
             cwd: self.cwd.clone().unwrap_or_default().into_bytes(),
             if_busy: match self.if_busy {
-                IfBusy::Wait => host::wire::IfBusy::Wait,
-                IfBusy::Fail => host::wire::IfBusy::Fail,
+                IfBusy::Wait => wire::IfBusy::Wait,
+                IfBusy::Fail => wire::IfBusy::Fail,
             },
             keep_head: self.max_output.clamp(MIN_KEPT_BYTES, MAX_OUTPUT),
             keep_tail: MIN_KEPT_BYTES,

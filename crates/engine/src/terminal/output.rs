@@ -1,6 +1,6 @@
 //! Reading what a command wrote, whether or not its host still runs.
 
-use host::wire::Stream;
+use wire::Stream;
 
 use super::error::TerminalError;
 use super::link::LinkError;

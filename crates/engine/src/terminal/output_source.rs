@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use host::shell::{Output, Piece};
-use host::wire::{Event, MAX_DATA, Request, Stream};
+use shell::{Output, Piece};
+use wire::{Event, MAX_DATA, Request, Stream};
 
 use super::error::TerminalError;
 use super::link::{HostLink, unexpected};

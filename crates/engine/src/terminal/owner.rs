@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use host::wire::{self, Request};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use vt::{Screen, Size};
+use wire::Request;
 
 use super::drive::{Change, ClientId, ClientMode, Seat};
 use super::link::HostLink;

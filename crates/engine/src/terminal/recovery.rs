@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use host::wire::Request;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
+use wire::Request;
 
 use super::error::TerminalError;
 use super::link::{HostLink, Silence};
@@ -70,7 +70,7 @@ impl Terminals {
     /// the first attempt on that lease (`Terminals::settled`), and for nothing else.
     pub async fn recover(&self) -> Result<Recovery, TerminalError> {
         // Removes the files of hosts that were killed.
-        let _ = tokio::task::spawn_blocking(host::shell::place::sweep).await;
+        let _ = tokio::task::spawn_blocking(shell::place::sweep).await;
         let mut leases: BTreeMap<LeaseId, Vec<Terminal>> = BTreeMap::new();
         for terminal in self.0.store.live_terminals().await? {
             leases.entry(terminal.lease_id.clone()).or_default().push(terminal);

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use host::wire::{Code, Request, TerminalInfo};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
+use wire::{Code, Request, TerminalInfo};
 
 use super::alive::Alive;
 use super::error::TerminalError;
@@ -275,7 +275,7 @@ impl Terminals {
         live: &Arc<Live>,
         link: &HostLink,
         state: &TerminalState,
-    ) -> (Alive, mpsc::Receiver<Box<host::wire::Event>>) {
+    ) -> (Alive, mpsc::Receiver<Box<wire::Event>>) {
         let (output, output_receiver) = mpsc::channel(OUTPUT_QUEUE_LENGTH);
         let (records, records_receiver) = mpsc::channel(RECORD_QUEUE_LENGTH);
         let (resync, resync_receiver) = watch::channel(false);

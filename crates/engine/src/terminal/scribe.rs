@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::wire::{Event, Outcome, Request, Sections, Stream};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
+use wire::{Event, Outcome, Request, Sections, Stream};
 
 use super::error::TerminalError;
 use super::flight::{CommandStage, EndedCommand, Flights};

@@ -109,11 +109,11 @@ pub(super) fn argv(terminal: &Terminal) -> Vec<Vec<u8>> {
     vec![shell.into()]
 }
 
-pub(super) fn wire_shell(shell: ShellKind) -> host::wire::Shell {
+pub(super) fn wire_shell(shell: ShellKind) -> wire::Shell {
     match shell {
-        ShellKind::Bash => host::wire::Shell::Bash,
-        ShellKind::Zsh => host::wire::Shell::Zsh,
-        ShellKind::Sh => host::wire::Shell::Sh,
-        ShellKind::Plain => host::wire::Shell::Plain,
+        ShellKind::Bash => wire::Shell::Bash,
+        ShellKind::Zsh => wire::Shell::Zsh,
+        ShellKind::Sh => wire::Shell::Sh,
+        ShellKind::Plain => wire::Shell::Plain,
     }
 }

@@ -11,10 +11,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::wire::Request;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use wire::Request;
 
 use super::error::TerminalError;
 use super::flight::CommandStage;
@@ -145,7 +145,7 @@ impl Terminals {
 
     /// Returns whether a lost host had started a command; `true` if that is unknown.
     pub(super) async fn began(&self, command: &Command) -> bool {
-        let path = self.directory(&command.terminal_id).join(host::shell::BEGAN);
+        let path = self.directory(&command.terminal_id).join(shell::BEGAN);
         let id = command.command_id.clone();
         let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
         !read.is_ok_and(|read| read.is_ok_and(|last| last != id.as_str().as_bytes()))

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use host::wire::{Code, Request};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as level};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use wire::{Code, Request};
 
 use super::alive::Alive;
 use super::drive::{ClientId, ClientMode};
@@ -170,7 +170,7 @@ impl Terminals {
     ) -> Result<(), TerminalError> {
         let (live, link) = self.interactive(terminal).await?;
         // A large paste is split into frames, each with its own id.
-        for (part, piece) in data.chunks(host::wire::MAX_DATA).enumerate() {
+        for (part, piece) in data.chunks(wire::MAX_DATA).enumerate() {
             let write_id = match (write_id, part) {
                 ("", _) => String::new(),
                 (id, 0) => id.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::wire::{MAX_DATA, RecordKind};
+use wire::{MAX_DATA, RecordKind};
 
 /// The most data in one record.
 pub const MAX_RECORD: usize = MAX_DATA;

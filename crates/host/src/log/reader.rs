@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::format::{self, HEADER, MAX_RECORD, Parsed, SCRATCH};
-use crate::wire::RecordKind;
+use wire::RecordKind;
 
 /// A position in a log. It holds no open file, so there can be thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]

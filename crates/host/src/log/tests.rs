@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::RecordKind;
+use wire::RecordKind;
 
 struct Dir(PathBuf);
 

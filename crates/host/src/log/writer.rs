@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::format::{self, HEADER, MAX_RECORD, SCRATCH};
 use super::reader::{Cursor, Progress};
 use super::sync::{Durable, Job};
-use crate::wire::RecordKind;
+use wire::RecordKind;
 
 /// The smallest bound of a log, so that a segment always holds a record.
 pub const MIN_LIMIT: u64 = 256 << 10;

@@ -7,8 +7,8 @@ use super::closing::Closing;
 use super::slots::Key;
 use super::timers::Due;
 use crate::cgroup;
-use crate::shell::place;
-use crate::wire::Code;
+use shell::place;
+use wire::Code;
 
 /// How long after a close the processes are first checked, so that terminals closed together are
 /// checked together.

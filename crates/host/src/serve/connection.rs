@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::slots::Key;
-use crate::wire::{Decoder, Event};
+use wire::{Decoder, Event};
 
 /// Output is pushed while less than this waits to be written; beyond it, watchers read the log when
 /// there is room again.
@@ -81,8 +81,7 @@ impl Connection {
         if event.encode(&mut self.out).is_err() {
             let Some(seq) = event.answers() else { return };
             let message = "the answer does not fit a frame".into();
-            let _ = Event::Reply { seq, code: crate::wire::Code::Failed, message }
-                .encode(&mut self.out);
+            let _ = Event::Reply { seq, code: wire::Code::Failed, message }.encode(&mut self.out);
         }
         self.broken |= self.waiting() > HARD_LIMIT_BYTES;
     }

@@ -16,8 +16,8 @@ use super::slots::Key;
 use super::terminal::{Exit, Terminal};
 use super::timers::Due;
 use super::{Host, Token, now_ms};
-use crate::shell::{At, Driver, Effect, Happened, Keep, Spec, State};
-use crate::wire::{Code, Event, MAX_DATA, Request, Stream};
+use shell::{At, Driver, Effect, Happened, Keep, Spec, State};
+use wire::{Code, Event, MAX_DATA, Request, Stream};
 
 /// The most bytes in the answer to one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;

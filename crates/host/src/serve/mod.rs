@@ -39,7 +39,6 @@ use crate::cgroup::Cgroup;
 use crate::log::{SCRATCH, Syncer};
 use crate::socket::{PID_FILE, SOCKET};
 use crate::sys;
-use crate::wire::{self, Event};
 use closing::Closing;
 use connection::{Connection, Interest};
 use executions::Executions;
@@ -47,6 +46,7 @@ use slots::{Key, Slots};
 use terminal::{Exit, Terminal};
 use timers::{Due, Timers};
 use trial::Trial;
+use wire::Event;
 
 /// The limit of connections: the server's, and room for one that is being replaced.
 const MAX_CONNECTIONS: usize = 8;
@@ -461,7 +461,7 @@ impl Host {
 /// sandbox's first process has no path inside the sandbox, so its peers are outside, where user ids have
 /// no meaning here.
 fn is_trusted(socket: BorrowedFd<'_>) -> bool {
-    sys::is_first_process()
+    shell::is_first_process()
         || rustix::net::sockopt::socket_peercred(socket)
             .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }

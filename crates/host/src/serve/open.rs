@@ -21,12 +21,12 @@ use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
-use crate::wire::{Code, Sections, Shell};
+use wire::{Code, Sections, Shell};
 
 /// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A terminal to open; the fields of [`Request::Open`](crate::wire::Request::Open).
+/// A terminal to open; the fields of [`Request::Open`](wire::Request::Open).
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) terminal: String,

@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::shell::{Driver, Kind, Setup, State};
-use crate::wire::{Sections, Shell};
+use shell::{Driver, Kind, Setup, State};
+use wire::{Sections, Shell};
 
 /// The longest id of a terminal or command; they are used as file names.
 const MAX_ID_BYTES: usize = 128;
@@ -50,7 +50,7 @@ pub(super) fn driver(
 }
 
 /// Returns a driver's launch in the terms of the loop.
-pub(super) fn convert(launch: crate::shell::Launch) -> Launch {
+pub(super) fn convert(launch: shell::Launch) -> Launch {
     let cwd = launch.cwd.into_os_string().into_encoded_bytes();
     Launch { argv: launch.argv, cwd, env: launch.env }
 }

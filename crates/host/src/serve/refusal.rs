@@ -1,6 +1,6 @@
 //! The result of a request.
 
-use crate::wire::{Code, Event};
+use wire::{Code, Event};
 
 /// Why a request was refused.
 #[derive(Debug)]

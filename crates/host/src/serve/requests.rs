@@ -12,7 +12,7 @@ use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::Life;
 use crate::log::{Cursor, Item, Progress};
-use crate::wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
+use wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
 
 /// The most bytes of data in one `LogChunk`.
 const MAX_CHUNK: usize = 1 << 20;
@@ -290,7 +290,7 @@ enum Decoded {
     Unknown { seq: Option<u32>, code: Code },
 }
 
-fn next(decoder: &mut crate::wire::Decoder) -> Result<Option<Decoded>, Malformed> {
+fn next(decoder: &mut wire::Decoder) -> Result<Option<Decoded>, Malformed> {
     let Some(frame) = decoder.next_frame()? else { return Ok(None) };
     Ok(Some(match Request::decode(&frame) {
         Ok(Some(request)) => Decoded::Known(request),

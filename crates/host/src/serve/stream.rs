@@ -9,7 +9,7 @@ use super::terminal::{Exit, Life, Terminal, WatchState, Watcher};
 use super::timers::Due;
 use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, Token, now_ms};
 use crate::log::{Cursor, Item, Progress};
-use crate::wire::{self, Event, RecordKind};
+use wire::{Event, RecordKind};
 
 /// How many bytes of one PTY are read in one turn.
 const READ_BUDGET_BYTES: usize = 16 << 10;

@@ -11,8 +11,8 @@ use rustix::process::Pid;
 use super::slots::Key;
 use crate::log::{Cursor, Log};
 use crate::pty::Pty;
-use crate::shell::{At, Driver};
-use crate::wire::{Code, Shell, TerminalInfo};
+use shell::{At, Driver};
+use wire::{Code, Shell, TerminalInfo};
 
 /// How many bytes of input may wait for a program that does not read.
 const MAX_INPUT_BYTES: usize = 64 << 10;

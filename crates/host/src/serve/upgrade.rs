@@ -25,12 +25,12 @@ use super::timers::Due;
 use super::trial::Trial;
 use super::{Host, Settings};
 use crate::cgroup::Cgroup;
-use crate::image::Image;
 use crate::log::{Log, Position};
 use crate::pty::Pty;
-use crate::shell::{At, Driver};
 use crate::sys::{self, Session, Spawn};
-use crate::wire::{Code, Event, Shell};
+use shell::Image;
+use shell::{At, Driver};
+use wire::{Code, Event, Shell};
 
 /// How long the check of an executable may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use host::client::Client;
-use host::wire::{Code, Event, Request};
+use wire::{Code, Event, Request};
 
 use crate::support::{Dir, EXE, Session, TIMEOUT, is_alive, wait_until};
 

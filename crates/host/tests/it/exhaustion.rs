@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use host::wire::{Code, Event, Request};
 use rustix::process::{Pid, Resource, Rlimit};
+use wire::{Code, Event, Request};
 
 use crate::support::{Dir, EXE, Host, Session, wait_until};
 

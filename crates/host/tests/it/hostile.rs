@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use host::client;
-use host::wire::{Code, Event, Request};
+use wire::{Code, Event, Request};
 
 use crate::support::{Host, TIMEOUT, wait_until};
 
@@ -63,7 +63,7 @@ fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
     Request::Hello { version: 99, features: u64::MAX }.encode(&mut bytes).unwrap();
     Request::Ping { seq: 9 }.encode(&mut bytes).unwrap();
     stream.write_all(&bytes).unwrap();
-    let mut decoder = host::wire::Decoder::default();
+    let mut decoder = wire::Decoder::default();
     let mut seen = Vec::new();
     let mut buffer = [0; 1000];
     while seen.len() < 4 {

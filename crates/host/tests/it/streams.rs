@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::log::{Entry, Reader};
-use host::wire::{Event, RecordKind, Request, Shell};
+use wire::{Event, RecordKind, Request, Shell};
 
 use crate::support::{Host, Session, wait_until};
 

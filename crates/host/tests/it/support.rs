@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use host::client::Client;
-use host::wire::{Code, Event, Request, Shell, TerminalInfo};
+use wire::{Code, Event, Request, Shell, TerminalInfo};
 
 /// How long anything may take before a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -131,7 +131,7 @@ impl Session {
         let Event::Hello { version, boot_id, pid, .. } = client.receive(TIMEOUT).unwrap() else {
             panic!("the host speaks first, with its hello")
         };
-        assert_eq!(version, host::wire::VERSION);
+        assert_eq!(version, wire::VERSION);
         Self { client, boot_id, pid, output: Vec::new(), events: Vec::new() }
     }
 

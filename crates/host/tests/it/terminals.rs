@@ -1,6 +1,6 @@
 //! Opening, typing, resizing, ending.
 
-use host::wire::{Code, Event, Request};
+use wire::{Code, Event, Request};
 
 use crate::support::{Host, Session, contains, is_alive, text, wait_until};
 
@@ -37,13 +37,13 @@ fn what_is_shown_is_in_the_same_stream_as_what_is_said() {
     session.see("for the eyes alone");
     assert_eq!(session.info("t").end_offset, session.output.len() as u64);
     assert_eq!(session.code(show("other", b"x")).0, Code::NoSuchTerminal);
-    assert_eq!(session.code(show("t", &[b'x'; host::wire::MAX_DATA + 1])).0, Code::BadRequest);
+    assert_eq!(session.code(show("t", &[b'x'; wire::MAX_DATA + 1])).0, Code::BadRequest);
 }
 
 #[test]
 fn one_that_waits_ends_with_its_server_unless_it_was_used() {
     let greet = |session: &mut Session| {
-        let hello = Request::Hello { version: host::wire::VERSION, features: 0 };
+        let hello = Request::Hello { version: wire::VERSION, features: 0 };
         session.client.send(&hello).unwrap();
         // Answered after the greeting was heard.
         session.ok(|seq| Request::Ping { seq });

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use host::wire::{Code, Request};
+use wire::{Code, Request};
 
 use crate::support::{EXE, Host, Session, text, wait_until};
 
@@ -50,7 +50,7 @@ fn a_hundred_upgrades_keep_shells_output_and_exit_codes() {
     other.attach("counter", 0);
     other.exited("counter");
     let output = String::from_utf8(std::mem::take(&mut other.output)).unwrap();
-    let gap = other.events.iter().find(|event| matches!(event, host::wire::Event::Gap { .. }));
+    let gap = other.events.iter().find(|event| matches!(event, wire::Event::Gap { .. }));
     assert_eq!(gap, None);
     let lines: Vec<&str> = output.split("\r\n").collect();
     for (number, line) in lines[..lines.len() - 1].iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host::wire::{Event, Outcome, Shell};
+use wire::{Event, Outcome, Shell};
 
 use crate::bench::Bench;
 use crate::support::{Host, wait_until};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use host::wire::{Code, Event, IfBusy, Outcome, Request, Sections, Shell, StdinMode, Stream};
+use wire::{Code, Event, IfBusy, Outcome, Request, Sections, Shell, StdinMode, Stream};
 
 use crate::support::{Host, Session, TIMEOUT};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use host::wire::{Outcome, Shell, StdinMode};
 use serde_json::Value;
+use wire::{Outcome, Shell, StdinMode};
 
 use crate::bench::{Bench, Ran};
 use crate::support::Host;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host::wire::{Code, Outcome, Request, Shell};
+use wire::{Code, Outcome, Request, Shell};
 
 use crate::bench::Bench;
 use crate::support::Host;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use host::wire::{Event, Outcome, Request, Sections, Shell};
+use wire::{Event, Outcome, Request, Sections, Shell};
 
 use crate::bench::{Bench, Ran};
 use crate::support::{EXE, Host, contains, wait_until};

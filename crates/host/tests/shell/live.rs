@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host::wire::{Code, Event, IfBusy, Outcome, Request, Shell, StdinMode, Stream};
+use wire::{Code, Event, IfBusy, Outcome, Request, Shell, StdinMode, Stream};
 
 use crate::bench::Bench;
 use crate::support::{Host, TIMEOUT, contains, is_alive, wait_until};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use host::wire::{Outcome, Shell, StdinMode};
+use wire::{Outcome, Shell, StdinMode};
 
 use crate::bench::Bench;
 use crate::support::{EXE, Host, wait_until};

@@ -1,6 +1,6 @@
 //! The prompt a person sees after a command of an agent's.
 
-use host::wire::{Event, Shell};
+use wire::{Event, Shell};
 
 use crate::bench::Bench;
 use crate::support::Host;

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use host::shell::State;
-use host::shell::remote::{self, Ran};
+use shell::State;
+use shell::remote::{self, Ran};
 
 /// A provider that can run one command at a time and keeps nothing between them.
 struct Executor {
@@ -27,7 +27,7 @@ impl Executor {
         self.commands += 1;
         let mark = format!("mark{:020}x{}", self.commands, std::process::id());
         let (text, state) = (text.as_bytes(), &self.state);
-        let command = remote::Command { text, state, env, cwd, mark: &mark, told: None };
+        let command = remote::RemoteExec { text, state, env, cwd, mark: &mark, told: None };
         let script = remote::wrap(&command);
         let output = Command::new("/bin/sh")
             .arg("-c")

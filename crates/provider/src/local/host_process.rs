@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use host::wire::{self, Decoder, Event, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
+use wire::{Decoder, Event, Request};
 
 use super::timing::POLL_INTERVAL;
 use crate::host_socket::HostSocket;

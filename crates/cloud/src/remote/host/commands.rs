@@ -1,7 +1,7 @@
 //! The life cycle of a command: queued, running, done, sealed.
 
-use host::shell::{BEGAN, Keep, Output, QUEUE, remote};
-use host::wire::{Code, Event, IfBusy, MAX_DATA, Outcome, Phase, Request, Sections, Stream};
+use shell::{BEGAN, Keep, Output, QUEUE, remote};
+use wire::{Code, Event, IfBusy, MAX_DATA, Outcome, Phase, Request, Sections, Stream};
 
 use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
 use super::super::saved::CommandKind;

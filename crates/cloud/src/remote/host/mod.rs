@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::log::Entry;
-use host::wire::{
-    Code, Decoder, Event, FEATURES, MAX_DATA, RecordKind, Request, Shell, Stream, VERSION, features,
-};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use wire::{
+    Code, Decoder, Event, FEATURES, MAX_DATA, RecordKind, Request, Shell, Stream, VERSION, features,
+};
 
 use super::follow::{CommandUpdate, Follower, InstanceLink};
 use super::instance::CommandRunner;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use host::log::{Entry, Reader};
-use host::shell::Output;
-use host::wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
+use shell::Output;
 use tokio::time::timeout;
+use wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
 
 use super::super::follow::{InstanceGone, RemoteEnding};
 use super::super::instance::PtyInput;
@@ -122,7 +122,7 @@ impl RemoteHost {
             }
             Request::Replace { terminal, state, .. } => {
                 self.drivable(&terminal)?;
-                self.terminal(&terminal)?.state = host::shell::State::from_sections(state);
+                self.terminal(&terminal)?.state = shell::State::from_sections(state);
                 self.keep(&terminal);
                 self.prompt(&terminal);
                 ok(seq)
@@ -275,7 +275,7 @@ impl RemoteHost {
             .read((limit as usize).clamp(1, MAX_READ_BYTES))
             .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
         let records = entries.into_iter().filter_map(|entry| match entry {
-            Entry::Record(record) => Some(host::wire::LogRecord {
+            Entry::Record(record) => Some(wire::LogRecord {
                 kind: record.kind,
                 offset: record.offset,
                 time_ms: record.time_ms,

@@ -1,6 +1,6 @@
 //! Keyboard input.
 
-use host::wire::{Code, Shell};
+use wire::{Code, Shell};
 
 use super::super::instance::PtyInput;
 use super::super::line::LineEvent;

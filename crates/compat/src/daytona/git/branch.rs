@@ -8,10 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{Repository, RepositoryPath};
-use crate::{
-    Compat,
-    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
-};
+use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use adapter::Adapter;
 
 /// A branch that is created or deleted.
 #[derive(Debug, Default, Deserialize)]
@@ -30,7 +28,7 @@ pub(in crate::daytona) struct CheckoutRequest {
 
 /// The branches of a repository.
 pub(in crate::daytona) async fn branches(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -45,7 +43,7 @@ pub(in crate::daytona) async fn branches(
 
 /// Creates a branch and checks it out.
 pub(in crate::daytona) async fn create_branch(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<BranchName>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -56,7 +54,7 @@ pub(in crate::daytona) async fn create_branch(
 
 /// Deletes a branch, merged or not.
 pub(in crate::daytona) async fn delete_branch(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<BranchName>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -69,7 +67,7 @@ pub(in crate::daytona) async fn delete_branch(
 
 /// Checks out a branch or a commit.
 pub(in crate::daytona) async fn checkout(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CheckoutRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {

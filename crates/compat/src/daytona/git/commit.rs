@@ -11,10 +11,8 @@ use super::{
     repository::{Repository, RepositoryPath, with},
     status,
 };
-use crate::{
-    Compat,
-    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
-};
+use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use adapter::Adapter;
 
 /// Separates the fields of a commit in the output of `git log`.
 const FIELD_SEPARATOR: char = '\x1f';
@@ -57,7 +55,7 @@ pub(in crate::daytona) struct RestoreRequest {
 
 /// The branch of a repository and its changed files.
 pub(in crate::daytona) async fn status(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -68,7 +66,7 @@ pub(in crate::daytona) async fn status(
 
 /// Adds files to the index.
 pub(in crate::daytona) async fn add(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<AddRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -79,7 +77,7 @@ pub(in crate::daytona) async fn add(
 }
 
 pub(in crate::daytona) async fn commit(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CommitRequest>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -100,7 +98,7 @@ pub(in crate::daytona) async fn commit(
 
 /// The commits that lead to `HEAD`, the newest first.
 pub(in crate::daytona) async fn history(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -123,7 +121,7 @@ pub(in crate::daytona) async fn history(
 
 /// Moves `HEAD` to a commit, or removes files from the index.
 pub(in crate::daytona) async fn reset(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<ResetRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -142,7 +140,7 @@ pub(in crate::daytona) async fn reset(
 
 /// Restores the content of files from the index or a commit.
 pub(in crate::daytona) async fn restore(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<RestoreRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {

@@ -8,10 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::Repository;
-use crate::{
-    Compat,
-    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
-};
+use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use adapter::Adapter;
 use model::Env;
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +60,7 @@ fn scope_option(scope: Option<&str>) -> Result<&'static str, DaytonaRefusal> {
 
 /// The value of a setting; `null` if it is not set.
 pub(in crate::daytona) async fn config(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Query(asked): Query<ConfigQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -77,7 +75,7 @@ pub(in crate::daytona) async fn config(
 }
 
 pub(in crate::daytona) async fn set_config(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<ConfigRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -89,7 +87,7 @@ pub(in crate::daytona) async fn set_config(
 
 /// Sets the name and address of the committer.
 pub(in crate::daytona) async fn set_user(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<UserRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -103,7 +101,7 @@ pub(in crate::daytona) async fn set_user(
 
 /// Stores a name and a password for a server in the home directory of the sandbox.
 pub(in crate::daytona) async fn authenticate(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CredentialsRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {

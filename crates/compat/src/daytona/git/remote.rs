@@ -8,10 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{GitCredentials, Repository, RepositoryPath, with};
-use crate::{
-    Compat,
-    daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal},
-};
+use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use adapter::Adapter;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -67,7 +65,7 @@ pub(in crate::daytona) struct RemoteRequest {
 }
 
 pub(in crate::daytona) async fn clone(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<CloneRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -86,7 +84,7 @@ pub(in crate::daytona) async fn clone(
 
 /// Creates an empty repository.
 pub(in crate::daytona) async fn init(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<InitRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -102,7 +100,7 @@ pub(in crate::daytona) async fn init(
 
 /// Fetches and merges commits of a remote.
 pub(in crate::daytona) async fn pull(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<PullRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -118,7 +116,7 @@ pub(in crate::daytona) async fn pull(
 
 /// Pushes commits to a remote.
 pub(in crate::daytona) async fn push(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<PushRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -133,7 +131,7 @@ pub(in crate::daytona) async fn push(
 
 /// Lists the remotes of a repository.
 pub(in crate::daytona) async fn remotes(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     Query(asked): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -148,7 +146,7 @@ pub(in crate::daytona) async fn remotes(
 
 /// Adds a remote to a repository.
 pub(in crate::daytona) async fn add_remote(
-    State(app): State<Compat>,
+    State(app): State<Adapter>,
     guest: DaytonaGuest,
     DaytonaJson(asked): DaytonaJson<RemoteRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {

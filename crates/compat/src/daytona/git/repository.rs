@@ -6,9 +6,9 @@ use axum::http::StatusCode;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use crate::{
-    Compat,
-    daytona::{DaytonaGuest, DaytonaRefusal, fault::kind},
+use crate::daytona::{DaytonaGuest, DaytonaRefusal, fault::kind};
+use adapter::{
+    Adapter,
     instance::absolute,
     process::{End, Start},
     wrap::Config,
@@ -54,7 +54,7 @@ pub(in crate::daytona) struct RepositoryPath {
 
 /// A repository in a sandbox.
 pub(super) struct Repository<'a> {
-    app: &'a Compat,
+    app: &'a Adapter,
     sandbox: &'a SandboxRecord,
     pub(super) path: String,
     pub(super) env: Env,
@@ -62,7 +62,7 @@ pub(super) struct Repository<'a> {
 
 impl<'a> Repository<'a> {
     pub(super) fn new(
-        app: &'a Compat,
+        app: &'a Adapter,
         DaytonaGuest(sandbox): &'a DaytonaGuest,
         path: &str,
     ) -> Repository<'a> {

@@ -1,0 +1,79 @@
+//! The engine with what the translations keep in memory beyond it.
+
+use std::{ops::Deref, path::Path, sync::Arc};
+
+use api::App;
+use machine::volume::Volumes;
+
+use crate::{
+    build::Builds, interpreter::Contexts, key::Keys, process::ProcessTables,
+    sandbox_index::SandboxIndex, usage::UsageHistory, watchers::Watchers,
+};
+
+/// The handle of the translations to everything they share. Cheap to clone.
+#[derive(Clone)]
+pub struct Adapter {
+    app: App,
+    pub(crate) state: Arc<AdapterState>,
+}
+
+/// What the APIs keep in memory beyond the engine.
+pub(crate) struct AdapterState {
+    pub keys: Keys,
+    pub index: SandboxIndex,
+    pub processes: ProcessTables,
+    pub watchers: Watchers,
+    pub usage: UsageHistory,
+    pub builds: Builds,
+    pub contexts: Contexts,
+    pub volumes: Arc<Volumes>,
+    /// Held while a sandbox with volumes is created, and while a volume is removed.
+    pub mounting: tokio::sync::Mutex<()>,
+}
+
+impl Adapter {
+    /// `token` is the server's; the keys of sandboxes are derived from it.
+    pub fn new(app: App, token: &str, home: &Path) -> Adapter {
+        let state = AdapterState {
+            keys: Keys::new(token),
+            index: SandboxIndex::default(),
+            processes: ProcessTables::default(),
+            watchers: Watchers::default(),
+            usage: UsageHistory::default(),
+            builds: Builds::default(),
+            contexts: Contexts::default(),
+            volumes: Arc::new(Volumes::new(home)),
+            mounting: tokio::sync::Mutex::default(),
+        };
+        Adapter { app, state: Arc::new(state) }
+    }
+
+    pub fn keys(&self) -> &Keys {
+        &self.state.keys
+    }
+
+    pub fn index(&self) -> &SandboxIndex {
+        &self.state.index
+    }
+
+    pub fn watchers(&self) -> &Watchers {
+        &self.state.watchers
+    }
+
+    pub fn builds(&self) -> &Builds {
+        &self.state.builds
+    }
+
+    /// The directories of all volumes.
+    pub fn volume_store(&self) -> &Arc<Volumes> {
+        &self.state.volumes
+    }
+}
+
+impl Deref for Adapter {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.app
+    }
+}

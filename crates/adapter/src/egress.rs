@@ -1,0 +1,95 @@
+//! Network rules of a sandbox: where its programs may connect to, at the start and later.
+
+use serde_json::{Map, Value, json};
+
+use crate::Adapter;
+use api::error::{Code, Problem};
+use machine::AddressBlock;
+use model::Sandbox;
+use provider::ProviderError;
+use store::SandboxRecord;
+
+/// The setting of a provider.
+const EGRESS: &str = "egress";
+
+/// Where the programs of a sandbox may connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Wherever the server's settings allow.
+    Default,
+    /// Only where these rules allow.
+    Ruled(EgressRules),
+}
+
+/// Rules for single destinations; `allow` takes precedence over `deny`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressRules {
+    /// Addresses, blocks and domain names.
+    pub allow: Vec<String>,
+    pub deny: Vec<String>,
+}
+
+impl Network {
+    pub fn only(allow: Vec<String>) -> Network {
+        Network::Ruled(EgressRules { allow, deny: vec![AddressBlock::EVERYTHING.to_string()] })
+    }
+
+    /// Whether no destination is allowed.
+    fn is_nothing(&self) -> bool {
+        *self == Network::only(vec![])
+    }
+}
+
+impl Adapter {
+    /// Adds the rules to the settings of a provider, if it accepts them. A sandbox that may connect nowhere
+    /// still gets a network that can be opened later, where the provider has networks.
+    pub(super) fn with_egress(
+        &self,
+        provider: &str,
+        mut spec: Map<String, Value>,
+        network: &Network,
+    ) -> Result<Option<Value>, Problem> {
+        match network {
+            Network::Default => drop(spec.remove(EGRESS)),
+            Network::Ruled(EgressRules { allow, deny }) => {
+                let rules = json!({"allow": allow, "deny": deny});
+                spec.insert(EGRESS.to_owned(), rules);
+            }
+        }
+        if spec.is_empty() {
+            return Ok(None);
+        }
+        let refused = |error: ProviderError| Problem::new(Code::InvalidRequest, error.to_string());
+        let provider = self.leases.providers().named(provider).map_err(refused)?;
+        let asked = Value::Object(spec.clone());
+        match provider.accepts(&asked) {
+            Ok(()) => Ok(Some(asked)),
+            Err(_) if network.is_nothing() => {
+                spec.insert(EGRESS.to_owned(), "none".into());
+                let none = Value::Object(spec);
+                provider.accepts(&none).map_err(refused)?;
+                Ok(Some(none))
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Changes the network rules of a sandbox and its row; its programs keep running. `None` if there is no
+    /// such sandbox.
+    pub async fn change_network(
+        &self,
+        sandbox: &SandboxRecord,
+        network: &Network,
+        change: impl FnMut(&mut Sandbox),
+    ) -> Result<Option<SandboxRecord>, Problem> {
+        let id = &sandbox.thread.lease_id;
+        let Some(lease) = self.store.lease(id).await? else { return Ok(None) };
+        let before = lease.spec.as_object().cloned().unwrap_or_default();
+        let spec = self.with_egress(&lease.provider, before, network)?.unwrap_or_default();
+        // Without rules before and after there is nothing to change, also where rules cannot be had.
+        if spec != lease.spec || *network != Network::Default {
+            self.leases.set_egress(id, &spec).await?;
+        }
+        Ok(self.sandboxes.change(sandbox.id(), change).await?)
+    }
+}

@@ -1,0 +1,161 @@
+//! The files inside a sandbox, with the rights of its user.
+
+use std::path::PathBuf;
+
+use super::vendor::standard_home;
+use crate::Adapter;
+use api::error::{Code, Problem};
+use files::{Directory, FileError, FileKind, Reach, Relative};
+use machine::with_rights_of;
+use store::SandboxRecord;
+
+/// The files of a sandbox that runs.
+#[derive(Debug, Clone)]
+pub struct Files {
+    pub directory: Directory,
+    /// Who its programs run as, by numbers outside.
+    pub owner: (u32, u32),
+    user: String,
+}
+
+impl Files {
+    /// Does something with the files and the rights of the sandbox. It may block.
+    pub async fn act<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, FileError> {
+        let files = self.clone();
+        tokio::task::spawn_blocking(move || files.act_here(act))
+            .await
+            .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
+    }
+
+    /// Acts on the files from a thread that may block.
+    pub fn act_here<T>(
+        &self,
+        act: impl FnOnce(&Directory) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        with_rights_of(self.owner, || act(&self.directory))
+    }
+
+    /// The name of a user or group inside; the one that programs run as has the name clients expect.
+    pub fn name(&self, number: u32, programs: u32) -> String {
+        if number == programs { self.user.clone() } else { number.to_string() }
+    }
+}
+
+impl Adapter {
+    /// The files of a sandbox; one that is paused has none to show.
+    pub async fn sandbox_files(&self, sandbox: &SandboxRecord) -> Result<Files, Problem> {
+        let running = self
+            .leases
+            .running_if(&sandbox.thread.lease_id, engine::lease::IfPaused::Refuse)
+            .await?;
+        let provider = running.provider.as_str();
+        let root = match provider {
+            "local" => Some(PathBuf::from("/")),
+            name => {
+                let unknown = |error: provider::ProviderError| {
+                    Problem::new(Code::NotSupported, error.to_string())
+                };
+                let provider = self.leases.providers().named(name).map_err(unknown)?;
+                match provider.mounts() {
+                    Some(mounts) => mounts.root(&running.instance).await.map_err(unknown)?,
+                    None => None,
+                }
+            }
+        };
+        let Some(root) = root else {
+            let detail = format!("the files of provider {provider} are reached by commands only");
+            return Err(Problem::new(Code::NotSupported, detail));
+        };
+        // What is in a sandbox is as lasting as what its own programs write.
+        let directory = Directory::open(&root, None, Reach::InRoot)?.cached();
+        let owner = match provider {
+            "local" => {
+                let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+                (user.as_raw(), group.as_raw())
+            }
+            _ => directory.root_owner()?,
+        };
+        Ok(Files { directory, owner, user: sandbox.row.user.clone() })
+    }
+}
+
+/// The home directory of a user of a sandbox; `None` if there is no such user.
+pub fn home_of<'a>(sandbox: &'a SandboxRecord, user: Option<&str>) -> Option<&'a str> {
+    let is_standard = sandbox.row.home == standard_home(&sandbox.row.user);
+    match user {
+        None | Some("") => Some(&sandbox.row.home),
+        Some(name) if name == sandbox.row.user => Some(&sandbox.row.home),
+        Some("root") => Some(if is_standard { "/root" } else { &sandbox.row.home }),
+        Some(_) => None,
+    }
+}
+
+/// A path as clients write it, made absolute and plain: `~` and relative ones are below `home`, and
+/// `..` goes back by name.
+pub fn absolute(path: &str, home: &str) -> String {
+    let whole = match path {
+        "" | "~" => home.to_owned(),
+        path if path.starts_with('/') => path.to_owned(),
+        path => format!("{home}/{}", path.strip_prefix("~/").unwrap_or(path)),
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for name in whole.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    format!("/{}", names.join("/"))
+}
+
+/// Permission bits in letters.
+pub fn permissions(kind: FileKind, bits: u32) -> String {
+    let mut letters = String::from(match kind {
+        FileKind::Directory => "d",
+        FileKind::Link => "L",
+        FileKind::File | FileKind::Other => "-",
+    });
+    for place in (0..9).rev() {
+        let letter = ['x', 'w', 'r'][place % 3];
+        letters.push(if bits >> place & 1 == 1 { letter } else { '-' });
+    }
+    letters
+}
+
+/// An absolute path as a path below the root.
+pub fn relative(absolute: &str) -> Result<Relative, FileError> {
+    Relative::parse(absolute.trim_start_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_made_absolute_and_plain() {
+        let check = |path: &str, expected: &str| assert_eq!(absolute(path, "/home/user"), expected);
+        check("a.txt", "/home/user/a.txt");
+        check("", "/home/user");
+        check("~", "/home/user");
+        check("~/a", "/home/user/a");
+        check("~a", "/home/user/~a");
+        check("/", "/");
+        check("/tmp//x/./y/", "/tmp/x/y");
+        check("../other/b", "/home/other/b");
+        check("/../../etc", "/etc");
+        assert_eq!(relative("/tmp/x").unwrap().as_str(), "tmp/x");
+        assert!(relative("/").unwrap().is_root());
+    }
+
+    #[test]
+    fn permissions_are_written_in_letters() {
+        assert_eq!(permissions(FileKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(permissions(FileKind::Directory, 0o755), "drwxr-xr-x");
+        assert_eq!(permissions(FileKind::Link, 0o777), "Lrwxrwxrwx");
+        assert_eq!(permissions(FileKind::File, 0), "----------");
+    }
+}

@@ -1,0 +1,187 @@
+//! Code contexts, and the programs that run their code.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::process::{Process, ProcessOutput};
+use model::{ThreadId, Timestamp};
+
+/// Bytes of a line of the program inside; a longer line is dropped.
+const MAX_LINE_BYTES: usize = 16 << 20;
+/// The prefix of the tag of a context's program.
+const TAG: &str = "stead:context ";
+
+/// What code is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    Python,
+    JavaScript,
+    /// TypeScript, by a node that strips types.
+    TypeScript,
+}
+
+impl Language {
+    /// By its name, or by none.
+    pub fn named(name: &str) -> Option<Language> {
+        match name {
+            "" | "python" | "python3" => Some(Language::Python),
+            "javascript" | "js" => Some(Language::JavaScript),
+            "typescript" | "ts" => Some(Language::TypeScript),
+            _ => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::JavaScript => "javascript",
+            Language::TypeScript => "typescript",
+        }
+    }
+
+    /// The program that runs it.
+    pub(super) fn program(self) -> (&'static str, Vec<String>) {
+        let (cmd, args) = match self {
+            Language::Python => ("python3", ["-u", "-c", include_str!("python.py")].as_slice()),
+            // What else writes to the standard output must not come between its own lines.
+            Language::JavaScript | Language::TypeScript => (
+                "/bin/sh",
+                ["-c", "exec node -e \"$1\" 3>&1 1>&2", "sh", include_str!("javascript.js")]
+                    .as_slice(),
+            ),
+        };
+        (cmd, args.iter().map(|arg| (*arg).to_owned()).collect())
+    }
+}
+
+/// The contexts of all sandboxes.
+#[derive(Default)]
+pub struct Contexts(Mutex<HashMap<(ThreadId, String), Arc<Context>>>);
+
+pub struct Context {
+    pub id: String,
+    /// What its code is written in.
+    pub language: Language,
+    pub cwd: String,
+    /// Since when it is known.
+    pub made: Timestamp,
+    /// One piece of code at a time.
+    pub(super) live: tokio::sync::Mutex<Option<ContextProgram>>,
+}
+
+/// The program of a context, and what that says.
+pub(super) struct ContextProgram {
+    pub(super) process: Arc<Process>,
+    pub(super) said: mpsc::Receiver<ProcessOutput>,
+    /// The beginning of a line that is not complete.
+    pub(super) rest: Vec<u8>,
+}
+
+impl Contexts {
+    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<(ThreadId, String), Arc<Context>>> {
+        self.0.lock()
+    }
+
+    /// A sandbox is gone.
+    pub fn forget(&self, sandbox: &ThreadId) {
+        self.all().retain(|(of, _), _| of != sandbox);
+    }
+}
+
+impl Context {
+    pub(super) fn tag(&self) -> String {
+        format!("{TAG}{} {} {}", self.id, self.language.name(), self.cwd)
+    }
+
+    pub(super) fn parse(tag: &str) -> Option<Context> {
+        let mut words = tag.strip_prefix(TAG)?.splitn(3, ' ');
+        let (id, language, cwd) = (words.next()?, words.next()?, words.next()?);
+        let language = Language::named(language)?;
+        Some(Context::new(id, language, cwd))
+    }
+
+    /// One that has no program yet.
+    pub fn new(id: &str, language: Language, cwd: &str) -> Context {
+        let live = tokio::sync::Mutex::default();
+        Context { id: id.to_owned(), language, cwd: cwd.to_owned(), made: Timestamp::now(), live }
+    }
+}
+
+/// Whether a program is a context's and none that a client asked for.
+pub fn is_context(process: &Process) -> bool {
+    process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG))
+}
+
+impl ContextProgram {
+    /// Whether its program has ended. Discards output since the last piece of code.
+    pub(super) fn has_ended(&mut self) -> bool {
+        loop {
+            match self.said.try_recv() {
+                Ok(ProcessOutput::Stdout(bytes)) => drop(lines(&mut self.rest, &bytes, "")),
+                Ok(ProcessOutput::Stderr(_) | ProcessOutput::Pty(_)) => {}
+                Ok(ProcessOutput::End(_)) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                    return true;
+                }
+                Err(mpsc::error::TryRecvError::Empty) => return false,
+            }
+        }
+    }
+}
+
+/// The events about one piece of code in what the program says.
+pub(super) fn lines(rest: &mut Vec<u8>, bytes: &[u8], name: &str) -> Vec<Value> {
+    rest.extend_from_slice(bytes);
+    let mut events = Vec::new();
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let line: Vec<u8> = rest.drain(..=end).collect();
+        let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
+        if event["for"] != name {
+            continue;
+        }
+        if let Some(fields) = event.as_object_mut() {
+            fields.remove("for");
+        }
+        events.push(event);
+    }
+    if rest.len() > MAX_LINE_BYTES {
+        rest.clear();
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_told_line_by_line_and_only_those_that_were_asked_for() {
+        let mut rest = Vec::new();
+        let mut check = |bytes: &str, expected: Value| {
+            assert_eq!(json!(lines(&mut rest, bytes.as_bytes(), "a")), expected, "{bytes}");
+        };
+        check("{\"type\":\"stdout\",\"for\":\"a\",\"te", json!([]));
+        check("xt\":\"hi\"}\n", json!([{"type": "stdout", "text": "hi"}]));
+        check("{\"type\":\"stdout\",\"for\":\"b\"}\nnoise\n", json!([]));
+        check("{\"type\":\"control\",\"for\":\"a\"}\n{", json!([{"type": "control"}]));
+        let endless = "x".repeat(1 << 20);
+        for _ in 0..40 {
+            lines(&mut rest, endless.as_bytes(), "a");
+            assert!(rest.len() <= MAX_LINE_BYTES, "{}", rest.len());
+        }
+    }
+
+    #[test]
+    fn a_context_is_known_by_the_tag_of_its_program() {
+        let context = Context::new("a1", Language::JavaScript, "/home/a b");
+        let found = Context::parse(&context.tag()).unwrap();
+        assert_eq!((found.id.as_str(), found.language), ("a1", Language::JavaScript));
+        assert_eq!(found.cwd, "/home/a b");
+        assert!(Context::parse("stead:context a1").is_none());
+        assert!(Context::parse("context a1 python /").is_none());
+    }
+}

@@ -1,0 +1,200 @@
+//! The output of a program and its end.
+
+use tokio::sync::mpsc;
+use wire::Stream;
+
+use super::program::{End, Process, ProcessKind, ProcessOutput};
+use crate::Adapter;
+use api::error::Problem;
+use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
+use model::{Command, CommandId};
+
+/// How often an output that stays open for long is polled.
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How long a program is listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Until it has ended.
+    Ended,
+    /// Until no process has its output open.
+    Closed,
+}
+
+impl Adapter {
+    /// Sends all output of a program, past and future, and at last how it ended.
+    pub async fn stream_output(
+        &self,
+        process: &Process,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        self.stream_until(process, Until::Ended, said).await
+    }
+
+    /// Sends all output of a program and of the processes that inherited its output.
+    pub async fn stream_until_closed(
+        &self,
+        process: &Process,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        self.stream_until(process, Until::Closed, said).await
+    }
+
+    async fn stream_until(
+        &self,
+        process: &Process,
+        until: Until,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        match &process.kind {
+            ProcessKind::Pty => self.stream_pty(process, said).await,
+            ProcessKind::Command { id, begins } => {
+                let begin = [(Stream::Stdout, 0), (Stream::Stderr, *begins)];
+                self.stream_command(process, id, begin, until, said).await
+            }
+        }
+    }
+
+    async fn stream_command(
+        &self,
+        process: &Process,
+        id: &CommandId,
+        mut cursors: [(Stream, u64); 2],
+        until: Until,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        let mut execution = self.terminals.follow(&process.terminal, id).await;
+        if let Some(execution) = &execution {
+            // If it has ended since, its output is complete.
+            let _ = execution.listen().await;
+        }
+        let mut last = until == Until::Ended;
+        loop {
+            let over = execution.as_ref().is_none_or(Execution::is_over);
+            if let Some(execution) = &mut execution {
+                execution.progress().mark_unchanged();
+            }
+            let command = self.command_of(id, execution.as_ref()).await?;
+            let mut closed = true;
+            for (stream, from) in &mut cursors {
+                loop {
+                    let limit = wire::MAX_DATA as u32;
+                    let read =
+                        self.terminals.output(&process.terminal, &command, *stream, *from, limit);
+                    let chunk = match read.await {
+                        Ok(chunk) => chunk,
+                        // It wrote nothing that was kept.
+                        Err(TerminalError::NotKept) => break,
+                        Err(error) => return Err(error.into()),
+                    };
+                    if chunk.bytes.is_empty() {
+                        closed &= chunk.end;
+                        break;
+                    }
+                    *from = chunk.next;
+                    let piece = match stream {
+                        Stream::Stderr => ProcessOutput::Stderr(chunk.bytes),
+                        Stream::Stdout | Stream::Other(_) => ProcessOutput::Stdout(chunk.bytes),
+                    };
+                    if said.send(piece).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            if over {
+                if !closed && !last {
+                    // Output written just before the last process closed it is read once more.
+                    last = tokio::select! {
+                        more = self.more_of(process, &command, &cursors) => !more,
+                        () = said.closed() => return Ok(()),
+                    };
+                    continue;
+                }
+                let _ = said.send(ProcessOutput::End(process.end_of(&command))).await;
+                return Ok(());
+            }
+            if let Some(execution) = &mut execution {
+                tokio::select! {
+                    more = execution.more() => more?,
+                    () = said.closed() => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Waits until there is more output of a command that has ended, or no process has it open; `false`
+    /// when that is unknown.
+    async fn more_of(
+        &self,
+        process: &Process,
+        command: &Command,
+        cursors: &[(Stream, u64); 2],
+    ) -> bool {
+        let later = tokio::time::Instant::now() + POLL_INTERVAL;
+        let more = cursors.map(|(stream, from)| {
+            self.terminals.more_output(&process.terminal, command, stream, from, later)
+        });
+        let [stdout, stderr] = more.map(Box::pin);
+        let first = futures_util::future::select(stdout, stderr).await;
+        // After a long wait the output is polled again.
+        first.factor_first().0 || tokio::time::Instant::now() >= later
+    }
+
+    /// The command as it is known now.
+    async fn command_of(
+        &self,
+        id: &CommandId,
+        execution: Option<&Execution>,
+    ) -> Result<Command, Problem> {
+        if let Some(Ok(command)) = execution.map(Execution::command) {
+            return Ok(command);
+        }
+        let command = self.store.command(id).await?;
+        command.ok_or_else(|| Problem::missing("command", id))
+    }
+
+    async fn stream_pty(
+        &self,
+        process: &Process,
+        said: &mpsc::Sender<ProcessOutput>,
+    ) -> Result<(), Problem> {
+        let terminal = &process.terminal;
+        let from = WatchFrom::Offset(0);
+        let mut watcher = self.terminals.watch_as_guest(terminal, "sdk".to_owned(), from).await?;
+        let end = |(code, signal): (Option<i32>, Option<i32>)| match (code, signal) {
+            (_, Some(signal)) if signal != 0 => End::Signal(signal),
+            (Some(code), _) => End::Exit(code),
+            (None, _) => End::Lost,
+        };
+        // A program that had ended before sends no exit event.
+        let exit = self.terminals.facts(terminal).await.exit;
+        let until = self.terminals.facts(terminal).await.offset;
+        loop {
+            if let Some(exit) = exit
+                && watcher.offset() >= until
+            {
+                let _ = said.send(ProcessOutput::End(end(exit))).await;
+                return Ok(());
+            }
+            let told = tokio::select! {
+                told = watcher.next() => told,
+                () = said.closed() => return Ok(()),
+            };
+            let piece = match told {
+                Ok(WatcherUpdate::Picture(picture)) => ProcessOutput::Pty(picture.data),
+                Ok(WatcherUpdate::Event(WatchEvent::Output { bytes, .. })) => {
+                    ProcessOutput::Pty(bytes)
+                }
+                Ok(WatcherUpdate::Event(WatchEvent::Exit { code, signal })) => {
+                    ProcessOutput::End(end((code, signal)))
+                }
+                Ok(WatcherUpdate::Event(_)) => continue,
+                Err(_) => ProcessOutput::End(End::Lost),
+            };
+            let over = matches!(piece, ProcessOutput::End(_));
+            if said.send(piece).await.is_err() || over {
+                return Ok(());
+            }
+        }
+    }
+}

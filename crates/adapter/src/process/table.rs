@@ -1,0 +1,109 @@
+//! The programs of sandboxes by their process numbers.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::OnceCell;
+
+use super::program::{Process, ProcessKind};
+use model::{Terminal, ThreadId};
+
+/// Ended programs that a client can still query.
+const MAX_ENDED: usize = 64;
+/// Ended terminals of programs that are kept.
+const MAX_ENDED_TERMINALS: usize = 8;
+
+/// The programs of each sandbox that was asked for since the server started.
+#[derive(Default)]
+pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<Processes>>>);
+
+impl ProcessTables {
+    pub(super) fn of(&self, id: &ThreadId) -> Arc<Processes> {
+        self.0.lock().entry(id.clone()).or_default().clone()
+    }
+
+    pub fn forget(&self, id: &ThreadId) {
+        self.0.lock().remove(id);
+    }
+}
+
+/// The programs of one sandbox.
+#[derive(Default)]
+pub struct Processes {
+    pub(super) loaded: OnceCell<()>,
+    inner: Mutex<ProcessTable>,
+}
+
+#[derive(Default)]
+pub(super) struct ProcessTable {
+    pub(super) running: HashMap<u32, Arc<Process>>,
+    pub(super) ended: Vec<Arc<Process>>,
+    /// Workers that have nothing to do.
+    pub(super) idle: Vec<Terminal>,
+}
+
+impl Processes {
+    pub(super) fn inner(&self) -> MutexGuard<'_, ProcessTable> {
+        self.inner.lock()
+    }
+
+    /// The one that runs under this number or name.
+    pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+        let inner = self.inner();
+        match (pid, tag) {
+            (Some(pid), _) => inner.running.get(&pid).cloned(),
+            (None, Some(tag)) => {
+                inner.running.values().find(|it| it.tag.as_deref() == Some(tag)).cloned()
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The program that runs under this number or name, or the last one that ended.
+    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+        self.running(pid, tag).or_else(|| {
+            let inner = self.inner();
+            let is = |it: &&Arc<Process>| match (pid, tag) {
+                (Some(pid), _) => it.pid == pid,
+                (None, tag) => tag.is_some() && it.tag.as_deref() == tag,
+            };
+            inner.ended.iter().rev().find(is).cloned()
+        })
+    }
+
+    /// All that run, by number.
+    pub fn all(&self) -> Vec<Arc<Process>> {
+        let mut all: Vec<_> = self.inner().running.values().cloned().collect();
+        all.sort_by_key(|process| process.pid);
+        all
+    }
+
+    pub(super) fn begin(&self, process: Arc<Process>) {
+        self.inner().running.insert(process.pid, process);
+    }
+
+    /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
+    pub(super) fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
+        let mut inner = self.inner();
+        if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
+            inner.running.remove(&process.pid);
+        }
+        if let ProcessKind::Command { .. } = process.kind {
+            inner.idle.push(process.terminal.clone());
+        }
+        inner.ended.push(process.clone());
+        while inner.ended.len() > MAX_ENDED {
+            inner.ended.remove(0);
+        }
+        let of_terminals = inner
+            .ended
+            .iter()
+            .filter(|it| matches!(it.kind, ProcessKind::Pty))
+            .cloned()
+            .collect::<Vec<_>>();
+        let surplus = of_terminals.len().saturating_sub(MAX_ENDED_TERMINALS);
+        let gone = &of_terminals[..surplus];
+        inner.ended.retain(|it| !gone.iter().any(|other| Arc::ptr_eq(it, other)));
+        gone.iter().map(|it| it.terminal.clone()).collect()
+    }
+}

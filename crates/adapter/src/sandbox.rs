@@ -1,0 +1,203 @@
+//! Creating and ending the sandboxes of other APIs. What a sandbox is, and when it expires, is the engine's.
+
+use serde_json::Value;
+
+use super::{
+    build,
+    egress::Network,
+    home::{self, Account},
+    new_sandbox::NewSandbox,
+    vendor,
+};
+use crate::Adapter;
+use api::error::Problem;
+use model::{Env, Sandbox, SandboxState, SandboxStatus, ThreadId, Timestamp};
+use store::{SandboxRecord, ThreadChoices};
+
+/// Whether a sandbox waits for a client to resume it.
+pub fn is_paused(sandbox: &SandboxRecord) -> bool {
+    match sandbox.status() {
+        SandboxStatus::Paused | SandboxStatus::Suspended => true,
+        SandboxStatus::Running | SandboxStatus::Stopped | SandboxStatus::Archived => false,
+    }
+}
+
+impl Adapter {
+    /// Creates a sandbox and starts its compute.
+    pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
+        let held = self.lock_volumes(&new).await?;
+        let (vendor, id) = (new.vendor, new.id.clone());
+        let lease = match &new.fork {
+            Some(lease) => self.store.lease(lease).await?,
+            None => None,
+        };
+        let base = match &lease {
+            Some(_) => None,
+            None => self.template_base(vendor, &new.template).await?,
+        };
+        let from = base.as_ref().map_or(&new.template, |base| &base.snapshot);
+        let (provider, spec) = match lease {
+            Some(lease) => (lease.provider, None),
+            None => self.compute_for(from, &new.network, new.settings).await?,
+        };
+        let home = home_on(&provider, vendor::home(vendor)).await;
+        let now = self.now().at;
+        let mut env = Env::from([
+            ("HOME".to_owned(), home.clone()),
+            ("USER".to_owned(), vendor.user().to_owned()),
+            ("LOGNAME".to_owned(), vendor.user().to_owned()),
+        ]);
+        if let Some(path) = self.path_inside(&provider) {
+            env.insert("PATH".to_owned(), format!("{home}/{}:{path}", home::PROGRAMS));
+        }
+        let (mut template, mut extra, mut cwd) = (new.template, new.extra, home.clone());
+        if let Some(base) = &base {
+            base.shape(&mut template, &mut env, &mut extra, &mut cwd);
+        }
+        env.extend(new.env);
+        let sandbox = Sandbox {
+            thread_id: id.clone(),
+            project_id: model::ProjectId::default_project(),
+            name: new.name,
+            origin: vendor.origin().to_owned(),
+            template,
+            build_id: new.build_id,
+            user: vendor.user().to_owned(),
+            home,
+            state: SandboxState::Active,
+            started_at: now,
+            expires_at: new.timeout.map(|it| now.checked_add(it).unwrap_or(Timestamp::MAX)),
+            on_expiry: new.on_expiry,
+            expires_while_paused: vendor.expires_while_paused(),
+            delete_after_stop: new.delete_after_stop,
+            auto_resume: new.auto_resume,
+            port_access: new.port_access,
+            labels: new.labels,
+            extra,
+            created_at: now,
+            updated_at: now,
+            revision: 0,
+        };
+        let choices = ThreadChoices {
+            provider: Some(provider),
+            spec,
+            fork: new.fork,
+            policy: Some(new.policy),
+            env: Some(env),
+            cwd: Some(cwd),
+            ..ThreadChoices::default()
+        };
+        let sandbox = self.sandboxes.create(self.first_use(&id, choices), sandbox).await?;
+        drop(held);
+        self.state.index.add(id.clone());
+        let started = async {
+            self.furnish(&sandbox).await?;
+            self.start_template(&sandbox, base.as_ref()).await
+        };
+        match started.await {
+            Ok(()) => Ok(sandbox),
+            Err(problem) => {
+                self.delete_sandbox(&id).await?;
+                Err(problem)
+            }
+        }
+    }
+
+    /// The provider that a template stands for, and its settings. A template is the name of a provider, of
+    /// a snapshot of files or [of an image](build::image_of); any other name is the server's own provider.
+    async fn compute_for(
+        &self,
+        template: &str,
+        network: &Network,
+        mut spec: serde_json::Map<String, Value>,
+    ) -> Result<(String, Option<Value>), Problem> {
+        let providers = self.leases.providers();
+        let mut name = self.provider.clone();
+        if let Some((provider, image)) = build::image_of(template) {
+            name = provider.to_owned();
+            spec.insert("image".to_owned(), image.into());
+        } else if providers.named(template).is_ok() {
+            name = template.to_owned();
+        } else {
+            for provider in providers.all() {
+                // A provider that cannot list its snapshots has none to start from.
+                let Some(disks) = provider.disks() else { continue };
+                let found = disks.snapshots().await.unwrap_or_default();
+                if found.iter().any(|snapshot| snapshot.name == template) {
+                    name = provider.name().to_owned();
+                    spec.insert("snapshot".to_owned(), template.into());
+                }
+            }
+        }
+        let spec = self.with_egress(&name, spec, network)?;
+        Ok((name, spec))
+    }
+
+    /// Starts the compute of a new sandbox, and makes the home directory of its user.
+    async fn furnish(&self, sandbox: &SandboxRecord) -> Result<(), Problem> {
+        self.leases.running(&sandbox.thread.lease_id).await?;
+        let files = self.sandbox_files(sandbox).await?;
+        let account = Account { name: sandbox.row.user.clone(), home: sandbox.row.home.clone() };
+        // The files of this machine itself are not ours to change.
+        let is_local = sandbox.lease.provider == "local";
+        files
+            .act(move |directory| match is_local {
+                true => account.make_home(directory),
+                false => account.set_up(directory),
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Where programs are on a provider that has files of its own.
+    fn path_inside(&self, provider: &str) -> Option<String> {
+        let provider = self.leases.providers().named(provider).ok()?;
+        provider.profile().environment?.remove("PATH")
+    }
+
+    /// Ends the programs of a sandbox and keeps its files.
+    pub async fn suspend_sandbox(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, Problem> {
+        let suspended = self.sandboxes.suspend(sandbox).await?;
+        self.forget_programs(sandbox.id());
+        Ok(suspended)
+    }
+
+    /// Ends the programs of a sandbox; its next use starts it.
+    pub async fn stop_sandbox(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, Problem> {
+        let stopped = self.sandboxes.stop(sandbox).await?;
+        self.forget_programs(sandbox.id());
+        Ok(stopped)
+    }
+
+    /// Deletes a sandbox with everything in it; `false` if there is none.
+    pub async fn delete_sandbox(&self, id: &ThreadId) -> Result<bool, Problem> {
+        let deleted = self.sandboxes.delete(id).await?;
+        self.forget_sandbox(id);
+        Ok(deleted)
+    }
+
+    fn forget_programs(&self, id: &ThreadId) {
+        self.state.contexts.forget(id);
+        self.state.processes.forget(id);
+    }
+
+    /// Drops what is kept in memory of a sandbox that is gone.
+    pub fn forget_sandbox(&self, id: &ThreadId) {
+        self.forget_programs(id);
+        self.state.index.remove(id);
+        self.state.watchers.forget(id);
+        self.state.usage.forget(id);
+    }
+}
+
+/// The home directory under a provider. On this machine itself it is a real directory, which a server
+/// without the right to create it cannot have.
+async fn home_on(provider: &str, home: String) -> String {
+    if provider != "local" {
+        return home;
+    }
+    match tokio::fs::create_dir_all(&home).await {
+        Ok(()) => home,
+        Err(_) => std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Volumes of both APIs: created, listed, mounted by new sandboxes, and removed when no sandbox has them.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::new_sandbox::NewSandbox;
+use crate::Adapter;
+use api::error::{Code, Problem};
+use machine::volume::{Volume, VolumeError, VolumeMount, Volumes};
+use store::{LeaseFilter, PageRequest};
+
+/// The setting of a lease that names its volumes.
+const SETTING: &str = "volumes";
+
+/// A request that names a new volume.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeName {
+    pub name: String,
+}
+
+impl Adapter {
+    /// Does something with all volumes. It may block.
+    async fn with_volumes<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let volumes = self.state.volumes.clone();
+        let done = tokio::task::spawn_blocking(move || act(&volumes)).await;
+        Ok(done.map_err(|error| Problem::internal("look at the volumes", &error))??)
+    }
+
+    /// Every volume, by name.
+    pub async fn volumes(&self) -> Result<Vec<Volume>, Problem> {
+        self.with_volumes(Volumes::all).await
+    }
+
+    /// The volume with this id or name.
+    pub async fn volume(&self, name: &str) -> Result<Option<Volume>, Problem> {
+        let name = name.to_owned();
+        self.with_volumes(move |volumes| volumes.find(&name)).await
+    }
+
+    pub async fn create_volume(&self, name: &str) -> Result<Volume, Problem> {
+        let name = name.to_owned();
+        self.with_volumes(move |volumes| volumes.create(&name)).await
+    }
+
+    /// Removes a volume and what is in it, unless a sandbox has it; `false` if there is none.
+    pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
+        // No sandbox that names it is created meanwhile.
+        let _alone = self.state.mounting.lock().await;
+        let mut page = PageRequest::first(1000);
+        loop {
+            let leases = self.store.leases(LeaseFilter::default(), page.clone()).await?;
+            let names = |lease: &model::Lease| {
+                let all = lease.spec[SETTING].as_array();
+                all.is_some_and(|all| all.iter().any(|mounted| mounted["id"] == *id))
+            };
+            if leases.items.iter().any(names) {
+                let detail = "the volume is in use by a sandbox; delete that first";
+                return Err(Problem::new(Code::Conflict, detail));
+            }
+            match leases.next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        let id = id.to_owned();
+        self.with_volumes(move |volumes| volumes.remove(&id)).await
+    }
+
+    /// Adds volumes to the settings of a new sandbox; each by its id or name.
+    pub async fn mount_volumes(
+        &self,
+        settings: &mut Map<String, Value>,
+        asked: Vec<VolumeMount>,
+    ) -> Result<(), Problem> {
+        let mut mounts = Vec::new();
+        for mut mounted in asked {
+            let found = self.volume(&mounted.id).await?;
+            let missing = || Problem::new(Code::NotFound, format!("no volume {}", mounted.id));
+            mounted.id = found.ok_or_else(missing)?.id;
+            mounted.check().map_err(|reason| Problem::new(Code::InvalidRequest, reason))?;
+            mounts.push(mounted);
+        }
+        if !mounts.is_empty() {
+            settings.insert(SETTING.to_owned(), json!(mounts));
+        }
+        Ok(())
+    }
+
+    /// Keeps volumes from being removed until the sandbox that mounts them is recorded.
+    pub async fn lock_volumes(
+        &self,
+        new: &NewSandbox,
+    ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, Problem> {
+        let Some(mounts) = new.settings.get(SETTING).and_then(Value::as_array) else {
+            return Ok(None);
+        };
+        let held = self.state.mounting.lock().await;
+        for mounted in mounts {
+            let id = mounted["id"].as_str().unwrap_or_default();
+            if self.volume(id).await?.is_none() {
+                return Err(Problem::new(Code::NotFound, format!("no volume {id}")));
+            }
+        }
+        Ok(Some(held))
+    }
+}
+
+/// The volumes of a lease's settings.
+pub fn mounts(spec: &Value) -> Vec<VolumeMount> {
+    serde_json::from_value(spec[SETTING].clone()).unwrap_or_default()
+}

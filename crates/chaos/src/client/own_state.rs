@@ -1,0 +1,32 @@
+//! What a client knows about its own thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ledger::Ledger;
+
+/// What the client knows about its own thread.
+#[derive(Debug, Default)]
+pub(super) struct OwnState {
+    /// The value of the variable at acknowledged versions.
+    pub(super) versions: BTreeMap<u64, u64>,
+    /// The answers that acknowledged them, for a report.
+    pub(super) origins: BTreeMap<u64, String>,
+    /// Values of changes with an unknown outcome: they may appear at any time.
+    pub(super) unsettled: BTreeSet<u64>,
+    pub(super) typed: Ledger,
+    pub(super) messages: Ledger,
+    /// A PTY whose program appends what is typed to a file.
+    pub(super) pty: Option<String>,
+    pub(super) streams: Vec<OutputStream>,
+    pub(super) temporary: u64,
+}
+
+/// A command with output that is known in advance.
+#[derive(Debug, Clone)]
+pub(super) struct OutputStream {
+    pub(super) command: String,
+    pub(super) expected: Vec<u8>,
+    /// Bytes that were received so far; they must not be lost.
+    pub(super) received: usize,
+    pub(super) finished: bool,
+}

@@ -1,0 +1,373 @@
+//! The decisions of a driver: what to do next with one shell.
+//!
+//! [`Machine::step`] takes an event and returns actions. It does no I/O and reads no clock, so that
+//! random histories can be tested against a model. What it has to know about the shell it asks for
+//! with an action, and the executor answers at once.
+//!
+//! ```text
+//!           Launched           Ready + dump             prompt shown
+//!   Absent ─────────▶ Starting ───────────▶ Idle ─────────────────▶ Running
+//!     ▲                                     ▲  ▲   status + dump       │
+//!     │ Exited                              │  └───────────────────────┤
+//!     │                           Redrawing ┘                          │
+//!     └─────────────────────────── Ending ◀── time-out, cancel, no dump┘
+//! ```
+//! `Over` follows `Absent` when the terminal ends with its shell, or no shell comes to its prompt.
+
+mod event;
+mod handover;
+mod inspect;
+mod job;
+mod keyboard;
+mod life;
+mod phase;
+mod queue;
+mod redraw;
+mod running;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+pub use event::{
+    Action, Answer, Completion, Event, Look, PromptProbe, Replacement, RunProbe, StateSource, Swept,
+};
+pub use handover::{HandedRun, Handover};
+pub use inspect::{Availability, Whereabouts};
+pub use job::Job;
+pub use phase::Run;
+pub use queue::Waiting;
+
+use super::screen::Prompt;
+use super::status::End;
+use keyboard::Keyboard;
+use phase::{EndingDue, Phase, PromptState, Redrawing, RunDue, SETTLE, START_TIMEOUT, Starting};
+use queue::Queue;
+use wire::Outcome;
+
+/// How a kind of shell is driven.
+#[derive(Debug, Clone, Copy)]
+pub struct Capabilities {
+    /// It reads its commands with a line editor, which a key of ours can interrupt.
+    pub edits_lines: bool,
+    /// How many keys there are to try.
+    pub keys: usize,
+    /// Its prompt can be redrawn by a key.
+    pub redraws: bool,
+}
+
+/// The state machine of one terminal's shells.
+#[derive(Debug)]
+pub struct Machine {
+    capabilities: Capabilities,
+    phase: Phase,
+    queue: Queue,
+    keyboard: Keyboard,
+    prompt: Prompt,
+    /// The number of the last run.
+    number: u64,
+    /// The key that is typed for a command.
+    key: usize,
+    /// How many shells in a row did not come to their prompt.
+    failures: u32,
+    /// The driver has killed the shell, and wants this one instead.
+    replacement: Option<Replacement>,
+    /// The terminal ends when its shell exits.
+    ends_with_shell: bool,
+}
+
+type Actions = Vec<Action>;
+
+impl Machine {
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            phase: Phase::Absent,
+            queue: Queue::default(),
+            keyboard: Keyboard::default(),
+            prompt: Prompt::default(),
+            number: 0,
+            key: 0,
+            failures: 0,
+            replacement: None,
+            ends_with_shell: false,
+        }
+    }
+
+    /// Makes the terminal end when its shell exits by itself.
+    pub fn end_with_shell(&mut self) {
+        self.ends_with_shell = true;
+    }
+
+    /// Takes note that the shell was started.
+    pub fn launched(&mut self, now: Instant) {
+        self.phase = Phase::Starting(Starting { since: now, ready: false, dumped: false });
+    }
+
+    /// Returns what to do about an event.
+    pub fn step(&mut self, now: Instant, event: Event<'_>) -> Actions {
+        let mut actions = Vec::new();
+        self.apply(now, event, &mut actions);
+        actions
+    }
+
+    fn apply(&mut self, now: Instant, event: Event<'_>, actions: &mut Actions) {
+        match event {
+            Event::Ready => {
+                if let Phase::Starting(starting) = &mut self.phase {
+                    starting.ready = true;
+                    actions.push(Action::ReadDump);
+                }
+            }
+            Event::Record { number, status } => self.record(number, status, now, actions),
+            Event::Stashed => {
+                if let Phase::Redrawing(redrawing) = &mut self.phase {
+                    redrawing.stashed(now);
+                }
+            }
+            Event::Begun => match &mut self.phase {
+                Phase::Running(run) => run.begin(),
+                Phase::Ending(ending) => ending.run.begin(),
+                Phase::Absent
+                | Phase::Starting(_)
+                | Phase::Idle(_)
+                | Phase::Redrawing(_)
+                | Phase::Over => {}
+            },
+            Event::DumpRead { complete } => self.dump_read(complete, now, actions),
+            Event::Exited { code, signal } => self.exited(code, signal, now, actions),
+            Event::LaunchFailed => self.end(None, None, actions),
+            Event::Typed(bytes) => self.typed(bytes, now),
+            Event::Printed(bytes) => self.printed(bytes, now, actions),
+            Event::Tick => self.tick(now, actions),
+            Event::Exec(spec) => {
+                let until = spec.timeout.map(|timeout| now + timeout);
+                self.enqueue(Waiting::Command { spec, until, attempts: 0 }, now, actions);
+            }
+            Event::Apply { token, script } => {
+                self.enqueue(Waiting::Script { token, script }, now, actions);
+            }
+            Event::Cancel(command) => self.cancel(command, now, actions),
+            Event::Withdraw(command) => self.unqueue(command, Outcome::NotStarted, actions),
+            Event::Signal(signal) => self.signal(signal, now, actions),
+            Event::Replace(state) => {
+                self.replacement = Some(Replacement::With(state));
+                match &self.phase {
+                    Phase::Running(_) => {
+                        self.end_run(End::of(Outcome::Cancelled), now, actions);
+                    }
+                    Phase::Starting(_) | Phase::Idle(_) | Phase::Redrawing(_) => {
+                        actions.push(Action::KillShell);
+                    }
+                    Phase::Absent | Phase::Ending(_) | Phase::Over => {}
+                }
+            }
+            Event::Answer(answer) => self.answer(answer, now, actions),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer, now: Instant, actions: &mut Actions) {
+        match (answer, &mut self.phase) {
+            (Answer::Prompt(probe), Phase::Idle(_)) => self.idle_probed(probe, now, actions),
+            (Answer::Prompt(probe), Phase::Redrawing(_)) => self.redrawn(probe, now, actions),
+            (Answer::Prompt(probe), Phase::Running(_)) => {
+                self.key_overdue(probe.shown, now, actions);
+            }
+            (Answer::Redraw(true), Phase::Idle(_)) => {
+                self.phase = Phase::Redrawing(Redrawing::new(now));
+                actions.push(Action::TypeRedraw);
+            }
+            (Answer::Run(probe), Phase::Running(_)) => self.run_probed(probe, now, actions),
+            (Answer::Dump { complete, left }, Phase::Running(run)) => {
+                run.dumped |= complete;
+                match (run.dumped, run.status()) {
+                    (false, Some(status)) if left => {
+                        self.reread(End::finished(status), now, actions);
+                    }
+                    (true | false, Some(_) | None) => self.try_finish(now, actions),
+                }
+            }
+            (Answer::KeyWithdrawn { begun, at_prompt }, Phase::Running(run)) => {
+                if begun {
+                    run.begin();
+                }
+                if at_prompt {
+                    self.retype(actions);
+                }
+            }
+            (Answer::Started { harmless }, Phase::Running(run)) => run.harmless = harmless,
+            (Answer::NotStarted, Phase::Running(_)) => self.not_started(now, actions),
+            (Answer::NotRetyped, Phase::Running(_)) => {
+                self.end_run(End::of(Outcome::NotStarted), now, actions);
+            }
+            (Answer::Swept(swept), Phase::Ending(ending)) => {
+                let due = ending.swept(swept);
+                act_on_ending(due, actions);
+            }
+            (Answer::NotSignalled(signal), Phase::Running(run)) => {
+                run.defer(signal, now);
+                if run.has_opened_streams(now) {
+                    // The shell may be back at its prompt, and never be within the command again.
+                    actions.push(Action::ProbeRun);
+                }
+            }
+            (Answer::Completed { prompt_changed }, Phase::Idle(idle)) => {
+                idle.redraw.note(prompt_changed, now);
+            }
+            // The answer to what has been overtaken by the end of the shell.
+            (
+                Answer::Prompt(_)
+                | Answer::Redraw(_)
+                | Answer::Run(_)
+                | Answer::Dump { .. }
+                | Answer::KeyWithdrawn { .. }
+                | Answer::Started { .. }
+                | Answer::NotStarted
+                | Answer::NotRetyped
+                | Answer::Swept(_)
+                | Answer::NotSignalled(_)
+                | Answer::Completed { .. },
+                _,
+            ) => {}
+        }
+    }
+
+    fn typed(&mut self, bytes: &[u8], now: Instant) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.keyboard.note(bytes, now);
+        match &mut self.phase {
+            Phase::Idle(idle) => {
+                idle.prompt = PromptState::Unknown;
+                idle.poll.by(now + SETTLE);
+            }
+            Phase::Running(run) => run.touched = true,
+            Phase::Absent
+            | Phase::Starting(_)
+            | Phase::Redrawing(_)
+            | Phase::Ending(_)
+            | Phase::Over => {}
+        }
+    }
+
+    fn printed(&mut self, bytes: &[u8], now: Instant, actions: &mut Actions) {
+        match &mut self.phase {
+            Phase::Running(run) => {
+                run.check = run.check.min(now + Duration::from_millis(2));
+                // What the command wrote before its shell printed this comes before it.
+                actions.push(Action::Drain);
+            }
+            Phase::Idle(idle)
+                if idle.prompt != PromptState::Unknown || self.keyboard.typed.is_none() =>
+            {
+                self.prompt.see(bytes);
+            }
+            Phase::Idle(idle) if self.keyboard.entered.is_some() => {
+                let settled = self.keyboard.typed.map_or(now, |typed| typed + SETTLE).max(now);
+                idle.poll.by(settled + Duration::from_millis(2));
+            }
+            Phase::Redrawing(redrawing) => redrawing.note(bytes, now),
+            Phase::Idle(_)
+            | Phase::Absent
+            | Phase::Starting(_)
+            | Phase::Ending(_)
+            | Phase::Over => {}
+        }
+    }
+
+    fn tick(&mut self, now: Instant, actions: &mut Actions) {
+        if !matches!(self.phase, Phase::Starting(_)) {
+            self.expire_queued(now, actions);
+        }
+        match &mut self.phase {
+            Phase::Starting(starting) => {
+                if now >= starting.since + START_TIMEOUT {
+                    // The rc file hangs, or became another program.
+                    actions.push(Action::KillShell);
+                    starting.since = now;
+                }
+            }
+            Phase::Idle(idle) => {
+                if idle.poll.at.is_some_and(|due| due <= now) {
+                    idle.poll.at = None;
+                    self.advance(now, actions);
+                }
+                self.redraw_if_due(now, actions);
+            }
+            Phase::Redrawing(redrawing) => {
+                if now >= redrawing.next() {
+                    actions.push(Action::ProbePrompt(Look::Passively));
+                }
+            }
+            Phase::Running(run) => match run.due(now) {
+                RunDue::Nothing => {}
+                RunDue::TimeOut => self.end_run(End::of(Outcome::TimedOut), now, actions),
+                RunDue::GiveUpDump { status } => {
+                    self.end_run(End::finished(status), now, actions);
+                }
+                RunDue::ProbeDump => actions.push(Action::ProbeDump),
+                RunDue::Retype => actions.push(Action::ProbePrompt(Look::Passively)),
+                RunDue::Signal(signal) => self.signal(signal, now, actions),
+                RunDue::ProbeRun => actions.push(Action::ProbeRun),
+            },
+            Phase::Ending(ending) => {
+                let due = ending.due(now);
+                act_on_ending(due, actions);
+            }
+            Phase::Absent | Phase::Over => {}
+        }
+    }
+
+    /// Returns when [`Event::Tick`] is wanted.
+    pub fn deadline(&self) -> Option<Instant> {
+        let own = match &self.phase {
+            Phase::Starting(starting) => return Some(starting.since + START_TIMEOUT),
+            Phase::Running(run) => Some(run.next()),
+            Phase::Ending(ending) => Some(ending.next),
+            Phase::Redrawing(redrawing) => Some(redrawing.next()),
+            Phase::Idle(idle) => idle.redraw.at.into_iter().chain(idle.poll.at).min(),
+            Phase::Absent | Phase::Over => None,
+        };
+        own.into_iter().chain(self.queue.next_expiry()).min()
+    }
+
+    fn enqueue(&mut self, waiting: Waiting, now: Instant, actions: &mut Actions) {
+        if matches!(self.phase, Phase::Over) {
+            actions.push(waiting.never_starts(Outcome::NotStarted));
+            return;
+        }
+        self.queue.push(waiting);
+        self.advance(now, actions);
+    }
+
+    /// Drops the commands that waited too long. The time a shell takes to start does not count.
+    fn expire_queued(&mut self, now: Instant, actions: &mut Actions) {
+        for waiting in self.queue.take_expired(now) {
+            actions.push(waiting.never_starts(Outcome::NotStarted));
+        }
+    }
+
+    fn unqueue(&mut self, command: &str, outcome: Outcome, actions: &mut Actions) {
+        if let Some(waiting) = self.queue.remove(command) {
+            actions.push(waiting.never_starts(outcome));
+        }
+    }
+
+    fn cancel(&mut self, command: &str, now: Instant, actions: &mut Actions) {
+        match self.whereabouts(command) {
+            Whereabouts::Queued => self.unqueue(command, Outcome::Cancelled, actions),
+            Whereabouts::Running => self.end_run(End::of(Outcome::Cancelled), now, actions),
+            Whereabouts::Neither => {}
+        }
+    }
+}
+
+fn act_on_ending(due: EndingDue, actions: &mut Actions) {
+    match due {
+        EndingDue::Nothing => {}
+        EndingDue::Sweep { kill } => actions.push(Action::Sweep { kill }),
+        EndingDue::KillShell => actions.push(Action::KillShell),
+        EndingDue::KillSwept => actions.push(Action::KillSwept),
+    }
+}
