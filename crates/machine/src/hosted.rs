@@ -26,8 +26,8 @@ use crate::{mount, port, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
     Capabilities, Connection, CopyTo, Created, Disks, Egress, Exceeded, Fidelity, Found,
-    HostSocket, Intent, Limits, Metrics, MountedPaths, Mounts, Observed, Ports, Profile, Provider,
-    ProviderError, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    HostConnection, HostSocket, Intent, Limits, Metrics, MountedPaths, Mounts, Observed, Ports,
+    Profile, Provider, ProviderError, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 
 /// The provider of one kind of sandbox. Cheap to clone.
@@ -357,11 +357,8 @@ impl<K: SandboxKind> Provider for Hosted<K> {
         Box::pin(Hosted::end(self, &instance.instance_id))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
-        Box::pin(async {
-            let host = self.instances().host(&instance.instance_id).await?;
-            Ok(Box::new(host.stream) as Connection)
-        })
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
+        Box::pin(async { Ok(self.instances().host(&instance.instance_id).await?.into()) })
     }
 
     fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {

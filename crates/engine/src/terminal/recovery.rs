@@ -233,14 +233,14 @@ impl Terminals {
             self.note_unreachable(lease);
             unreachable()
         };
-        let stream = match self.0.leases.connect(running).await {
-            Ok(stream) => stream,
+        let connection = match self.0.leases.connect(running).await {
+            Ok(connection) => connection,
             Err(LeaseError::Provider { source: ProviderError::TimedOut { .. }, .. }) => {
                 return Err(give_up());
             }
             Err(error) => return Err(error.into()),
         };
-        let mut greeting = std::pin::pin!(HostLink::greet(stream, lease.clone(), silence));
+        let mut greeting = std::pin::pin!(HostLink::greet(connection, lease.clone(), silence));
         let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
             Ok(greeted) => greeted?,
             Err(_) if seeker == Seeker::Request => return Err(give_up()),

@@ -8,7 +8,6 @@ use host::wire::{self, Decoder, Event, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use super::timing::POLL_INTERVAL;
@@ -39,8 +38,8 @@ impl HostProcess {
     }
 
     /// The connection, with nothing read from it.
-    pub(super) fn into_stream(self) -> UnixStream {
-        self.socket.stream
+    pub(super) fn into_socket(self) -> HostSocket {
+        self.socket
     }
 
     /// Asks the host to end everything and itself, and waits for its end. It may end without an answer.
