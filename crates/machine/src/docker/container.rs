@@ -41,6 +41,8 @@ pub(super) struct ContainerPlan<'a> {
     /// The seccomp profile, as this engine takes it.
     pub(super) seccomp: &'a str,
     pub(super) kind: EngineKind,
+    /// The user and group of process 1 until it becomes the host, which is user 0.
+    pub(super) user: u32,
 }
 
 /// Processes of one user; the limit of the container is a separate one.
@@ -70,7 +72,7 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
     command.extend(layout::host_arguments(plan.label));
     ContainerCreateBody {
         hostname: Some("stead".into()),
-        user: Some("0:0".into()),
+        user: Some(format!("{0}:{0}", plan.user)),
         image: Some(plan.image.to_owned()),
         entrypoint: Some(command),
         cmd: Some(vec![]),
@@ -203,6 +205,7 @@ mod tests {
             shown: &["/usr".into()],
             seccomp: "{}",
             kind: EngineKind::Docker,
+            user: 0,
         });
         serde_json::to_value(body).unwrap()
     }
