@@ -190,6 +190,9 @@ impl Terminals {
                 // A request adopted it meanwhile.
                 continue;
             }
+            if let Some(ended) = slot.take() {
+                ended.end(&terminal.terminal_id).await;
+            }
             // Before the scribe starts: an exit in the meantime is recorded after this.
             self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
