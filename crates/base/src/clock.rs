@@ -14,12 +14,14 @@ impl Clock {
     /// The machine's: the wall clock, and the time since boot.
     #[must_use]
     pub fn system() -> Self {
-        let boot = boot();
+        let (boot, offset) = (boot(), offset_seconds());
         Self::from_fn(move || {
             let since = clock_gettime(ClockId::Boottime);
             let seconds = u64::try_from(since.tv_sec).unwrap_or(0);
             let nanos = u32::try_from(since.tv_nsec).unwrap_or(0);
-            Moment::new(Timestamp::now(), boot, Duration::new(seconds, nanos))
+            let now = Timestamp::now();
+            let at = Timestamp::new(now.as_second() + offset, now.subsec_nanosecond());
+            Moment::new(at.unwrap_or(now), boot, Duration::new(seconds, nanos))
         })
     }
 
@@ -45,6 +47,12 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Clock({})", self.now().at)
     }
+}
+
+/// Seconds by which the wall clock of a debug build is off, for tests of a clock that jumps.
+fn offset_seconds() -> i64 {
+    let offset = std::env::var("STEAD_CLOCK_OFFSET").ok().filter(|_| cfg!(debug_assertions));
+    offset.and_then(|offset| offset.parse().ok()).unwrap_or(0)
 }
 
 /// A number that no other boot of this machine has; another each time where the kernel does not tell.

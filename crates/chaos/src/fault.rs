@@ -19,6 +19,8 @@ use crate::{
     server::{Directory, Server, signal},
 };
 
+const DAY_SECONDS: u64 = 24 * 3600;
+
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -40,9 +42,11 @@ pub enum Fault {
     Descriptors,
     /// `fsync` fails with EIO in the server, which is then killed.
     Fsync,
+    /// SIGKILL of the server, and a new one whose wall clock is days off. Needs a debug build.
+    Clock,
 }
 
-const NAMES: [(&str, Fault); 9] = [
+const NAMES: [(&str, Fault); 10] = [
     ("kill", Fault::Kill),
     ("term", Fault::Term),
     ("host-kill", Fault::HostKill),
@@ -52,6 +56,7 @@ const NAMES: [(&str, Fault); 9] = [
     ("disk", Fault::Disk),
     ("descriptors", Fault::Descriptors),
     ("fsync", Fault::Fsync),
+    ("clock", Fault::Clock),
 ];
 
 impl Fault {
@@ -171,6 +176,13 @@ impl Injector {
                 Ok(())
             }
             Fault::Fsync => self.fail_fsync(Duration::from_millis(rng.between(200, 1500))),
+            Fault::Clock => {
+                let mut server = lock(&self.server);
+                server.kill();
+                server.clock_offset =
+                    rng.below(4 * DAY_SECONDS).cast_signed() - 2 * DAY_SECONDS.cast_signed();
+                server.restart()
+            }
             Fault::Vanish => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ Options:
   --clients N       number of clients (default: 8)
   --provider NAME   local or namespace (default: local)
   --faults LIST     kill, term, host-kill, stop, shell-kill, vanish, disk, descriptors, fsync,
-                    separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
+                    clock, separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
   --cuts N          number of power cuts (default: 200)
   --dir PATH        where the run's directory is created (default: the directory for temporary files)
 ";

@@ -121,6 +121,10 @@ pub enum Action {
     },
     /// Asks for an old receipt again: it must not have changed.
     ReadReceipt,
+    /// Creates a share link of the client's own terminal, opens it, and revokes some of them.
+    Share,
+    /// Pauses the instance of the client's own thread, and resumes it by request or by the next command.
+    Pause,
 }
 
 /// Returns a step of a client.
@@ -192,7 +196,9 @@ fn action(rng: &mut Rng) -> Action {
         85..89 => Action::Type,
         89..93 => Action::Message,
         93..96 => Action::TemporaryThread { shared: rng.chance(30) },
-        _ => Action::ReadReceipt,
+        96..98 => Action::ReadReceipt,
+        98 => Action::Share,
+        _ => Action::Pause,
     }
 }
 

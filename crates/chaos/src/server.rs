@@ -134,6 +134,8 @@ pub struct Server {
     provider: String,
     address: SocketAddr,
     child: Option<Child>,
+    /// Seconds by which the wall clock of the next process is off.
+    pub clock_offset: i64,
 }
 
 impl Server {
@@ -148,6 +150,7 @@ impl Server {
             provider: provider.to_owned(),
             address: free_address()?,
             child: None,
+            clock_offset: 0,
         };
         server.restart()?;
         Ok(server)
@@ -166,6 +169,7 @@ impl Server {
             .arg(self.directory.home())
             .env("HOME", self.directory.path().join("person"))
             .env("STEAD_PROVIDER", &self.provider)
+            .env("STEAD_CLOCK_OFFSET", self.clock_offset.to_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

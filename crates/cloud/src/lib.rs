@@ -48,8 +48,8 @@ use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
-    Capabilities, Connection, Created, Found, Intent, Metrics, MountedPaths, Mounts, Observed,
-    Profile, Provider, ProviderError, Reply, TerminalMounts,
+    Capabilities, Connection, Created, Found, HostConnection, Intent, Metrics, MountedPaths,
+    Mounts, Observed, Profile, Provider, ProviderError, Reply, TerminalMounts,
 };
 use remote::Remotes;
 use vendor::{Execute, Vendor, VendorLabels, VendorSandbox};
@@ -575,8 +575,8 @@ impl Provider for Cloud {
         Box::pin(self.end(instance))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
-        Box::pin(self.reach(instance))
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
+        Box::pin(async { Ok(HostConnection { stream: self.reach(instance).await?, pid: None }) })
     }
 
     fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {

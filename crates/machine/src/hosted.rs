@@ -12,9 +12,11 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::blocking;
+use crate::cgroup::Cgroups;
 use crate::disk::store::DiskStore;
 use crate::files::make_dir;
 use crate::instances::Instances;
+use crate::io_limit::IoLimit;
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
 use crate::layout::{self, TERMINALS};
@@ -26,8 +28,8 @@ use crate::{mount, port, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
     Capabilities, Connection, CopyTo, Created, Disks, Egress, Exceeded, Fidelity, Found,
-    HostSocket, Intent, Limits, Metrics, MountedPaths, Mounts, Observed, Ports, Profile, Provider,
-    ProviderError, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    HostConnection, HostSocket, Intent, Limits, Metrics, MountedPaths, Mounts, Observed, Ports,
+    Profile, Provider, ProviderError, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 
 /// The provider of one kind of sandbox. Cheap to clone.
@@ -250,10 +252,8 @@ impl<K: SandboxKind> Hosted<K> {
         let disks = &self.instances().disks;
         let target = disks.copy_target(lease, to)?;
         let Some(instance) = instance else {
-            return disks.copy(lease, None, None, target).await;
+            return disks.copy(lease, None, target).await;
         };
-        let dir = self.instances().dir(&instance.instance_id);
-        let limit = self.0.io_limit(&dir).and_then(|limit| Some((limit, self.0.cgroups(&dir)?)));
         let observed = self.observe(&instance.instance_id).await?;
         let root = match observed {
             Observed::Gone => None,
@@ -263,14 +263,43 @@ impl<K: SandboxKind> Hosted<K> {
                 Err(error) => return Err(error),
             },
         };
-        let running = observed == Observed::Running;
-        if running {
-            self.pause(instance).await?;
+        let Some(root) = root else { return disks.copy(lease, None, target).await };
+        let dir = self.instances().dir(&instance.instance_id);
+        let limit = self.0.io_limit(&dir).and_then(|limit| Some((limit, self.0.cgroups(&dir)?)));
+        let copied = self.copy_used_disk((lease, instance), observed, root, &limit, target).await;
+        if let Some((limit, cgroups)) = limit {
+            blocking("restore a disk rate limit", move || limit.restore(&cgroups)).await?;
         }
-        let copied = disks.copy(lease, root, limit, target).await;
-        if running {
-            self.resume(instance).await?;
+        copied
+    }
+
+    /// Copies the disk of a living instance, and leaves its rate limit suspended. The instance is paused only
+    /// for the copy itself: a process that waits for the disk cannot be paused, so its data is written first,
+    /// at full speed.
+    async fn copy_used_disk(
+        &self,
+        (lease, instance): (&LeaseId, &Instance),
+        observed: Observed,
+        root: fs::File,
+        limit: &Option<(IoLimit, Cgroups)>,
+        target: PathBuf,
+    ) -> Result<(), ProviderError> {
+        let (limit, disk) = (limit.clone(), root.try_clone());
+        blocking("sync a sandbox's disk", move || {
+            limit.iter().try_for_each(|(limit, cgroups)| limit.lift(cgroups))?;
+            Ok(rustix::fs::syncfs(disk?)?)
+        })
+        .await?;
+        let disks = &self.instances().disks;
+        if observed == Observed::Paused {
+            return disks.copy(lease, Some(root), target).await;
         }
+        let copied = match self.pause(instance).await {
+            Ok(()) => disks.copy(lease, Some(root), target).await,
+            Err(error) => Err(error),
+        };
+        // A pause that failed may have stopped some of the processes.
+        self.resume(instance).await?;
         copied
     }
 }
@@ -357,11 +386,8 @@ impl<K: SandboxKind> Provider for Hosted<K> {
         Box::pin(Hosted::end(self, &instance.instance_id))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
-        Box::pin(async {
-            let host = self.instances().host(&instance.instance_id).await?;
-            Ok(Box::new(host.stream) as Connection)
-        })
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
+        Box::pin(async { Ok(self.instances().host(&instance.instance_id).await?.into()) })
     }
 
     fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>> {

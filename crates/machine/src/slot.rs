@@ -16,6 +16,17 @@ use crate::lock::{machine_lock, open_lock};
 /// The number of slots: each has four addresses of 198.18.0.0/15.
 pub(crate) const SLOTS: u32 = 1 << 15;
 
+/// The number of users of a slot.
+pub(crate) const USERS: u32 = 65_536;
+
+/// The first user of slot 0.
+const FIRST_USER: u32 = 0x4000_0000;
+
+/// The machine's first user id of a slot.
+pub(crate) fn first_user(slot: u32) -> u32 {
+    FIRST_USER + slot * USERS
+}
+
 /// The file in an instance's directory that contains the number of its slot.
 const SLOT: &str = "slot";
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, Intent, Metrics, MountedPaths,
-    Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, Intent, Metrics,
+    MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
 use base::outbound::bounded;
@@ -91,7 +91,7 @@ impl Provider for Bounded {
         within("provider.destroy", CHANGE_TIMEOUT, self.0.destroy(instance))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
         within("provider.connect", CHANGE_TIMEOUT, self.0.connect(instance))
     }
 

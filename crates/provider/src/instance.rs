@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::error::ProviderError;
+use super::host_socket::HostSocket;
 use model::{Env, Instance, InstanceId, LeaseId, Money, TerminalId, Timestamp};
 
 /// The result of an operation, as a future that a trait object can return.
@@ -21,6 +22,20 @@ pub type Connection = Box<dyn ByteStream>;
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// A stream to the host inside an instance.
+pub struct HostConnection {
+    pub stream: Connection,
+    /// The host's process id on this machine, also if it runs in a PID namespace; `None` if it runs
+    /// elsewhere.
+    pub pid: Option<i32>,
+}
+
+impl From<HostSocket> for HostConnection {
+    fn from(socket: HostSocket) -> Self {
+        Self { stream: Box::new(socket.stream), pid: Some(socket.pid) }
+    }
+}
 
 /// The capabilities of a provider, as `/api/providers` shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

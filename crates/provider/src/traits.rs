@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, Intent, Metrics, MountedPaths,
-    Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, Intent, Metrics,
+    MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 use model::{Instance, LeaseId};
 
@@ -57,7 +57,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn destroy<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ()>;
 
     /// Opens a stream to the host inside an instance.
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection>;
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection>;
 
     /// Finds all instances with our label, or only those of one lease.
     fn find_by_label<'a>(&'a self, lease: Option<&'a LeaseId>) -> Reply<'a, Vec<Found>>;

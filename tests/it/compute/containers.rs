@@ -327,6 +327,35 @@ fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
     }
 }
 
+/// Takes every inotify instance that the kernel gives, leaves signals pending, and counts the instances.
+const TAKE_BUDGETS: &str = r#"perl -MPOSIX -e '
+    sigprocmask(SIG_BLOCK, POSIX::SigSet->new(40)); kill 40, $$ for 1..3000;
+    my $taken = 0; $taken++ while syscall(294, 0) >= 0;
+    $| = 1; print "$taken\n"; sleep 1000' >/tmp/taken &
+    until [ -s /tmp/taken ]; do sleep 0.05; done; cat /tmp/taken"#;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_container_uses_up_no_budget_of_another_or_of_the_machine() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let server = serve(&home, engine);
+        let took =
+            |thread: &str| -> u64 { said(&server, thread, TAKE_BUDGETS).trim().parse().unwrap() };
+        assert!(took("greedy") > 1, "{name}");
+        // The test is the machine's root, too.
+        rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+        let pending = said(
+            &server,
+            "other",
+            "awk '/SigQ/ {split($2, of, \"/\"); print of[1]}' /proc/self/status",
+        );
+        assert!(pending.trim().parse::<u64>().unwrap() < 3000, "{name}: {pending}");
+        assert!(took("other") > 1, "{name}");
+        end(&server, &home, engine, &["greedy", "other"]);
+    }
+}
+
 #[test]
 fn a_suspended_container_goes_on_with_its_files_and_its_shells_state() {
     for (name, engine) in engines() {

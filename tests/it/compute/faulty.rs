@@ -8,7 +8,7 @@ use std::{
 
 use model::{Instance, LeaseId};
 use provider::{
-    Capabilities, Connection, Created, Found, Intent, Local, Metrics, Observed, Provider,
+    Capabilities, Created, Found, HostConnection, Intent, Local, Metrics, Observed, Provider,
     ProviderError, Reply,
 };
 use tokio::time::sleep;
@@ -120,7 +120,7 @@ impl Provider for Faulty {
         self.reply(|| self.inner.destroy(instance))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
         self.reply(|| self.inner.connect(instance))
     }
 

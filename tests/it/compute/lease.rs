@@ -325,7 +325,7 @@ async fn two_threads_share_an_instance_and_it_goes_with_the_last() {
     first.choices.policy = Some(policy);
     world.sessions.open(first).await.unwrap();
     let running = world.leases.running(&one.lease.lease_id).await.unwrap();
-    let mut link = Link::new(world.leases.connect(&running).await.unwrap()).await;
+    let mut link = Link::new(world.leases.connect(&running).await.unwrap().stream).await;
     link.open_ticking(world.home.path()).await;
     let at = one.thread.created_at;
     let gone = world.store.delete_thread(&"one".parse().unwrap(), at).await.unwrap();

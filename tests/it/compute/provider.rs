@@ -104,7 +104,7 @@ impl Fixture {
     }
 
     async fn link(&self, instance: &Instance) -> Link {
-        Link::new(self.provider.connect(instance).await.unwrap()).await
+        Link::new(self.provider.connect(instance).await.unwrap().stream).await
     }
 
     /// Opens a terminal in an instance.

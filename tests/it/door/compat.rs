@@ -363,6 +363,36 @@ fn a_command_may_be_longer_than_an_argument() {
     assert_eq!(end["exitCode"], 3);
 }
 
+#[test]
+fn a_program_that_cannot_be_executed_is_reported_by_its_error_alone() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let sandbox = create(&server, json!({}));
+    let long = "x".repeat(200 << 10);
+    for (cmd, args, code, reason) in [
+        ("/bin/true", &[long.as_str()][..], 126, "Argument list too long"),
+        ("/nonexistent", &[], 127, "No such file or directory"),
+    ] {
+        let (stdout, stderr, end) = run(&server, &sandbox, cmd, args);
+        assert_eq!((stdout.as_str(), &end["exitCode"]), ("", &json!(code)), "{stderr}");
+        assert!(stderr.starts_with(&format!("bash: {cmd}: {reason}\n")), "{stderr:?}");
+        assert!(!stderr.contains('\x1b'), "{stderr:?}");
+    }
+}
+
+#[test]
+fn a_new_server_lists_the_snapshot_that_sandboxes_start_from() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let listed = client.get("/daytona/snapshots").expect(200);
+    let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, [&json!("default")]);
+    assert_eq!(client.get("/daytona/snapshots/default").expect(200)["state"], "active");
+    let created = client.post("/daytona/sandbox", json!({"snapshot": "default"})).expect(200);
+    assert_eq!(created["snapshot"], "default");
+}
+
 /// The lines of JSON that come of a piece of Python.
 fn execute(server: &Server, sandbox: &Sandbox, code: &str) -> Vec<Value> {
     let request = server.stranger().request("POST", "/execute");

@@ -1,11 +1,12 @@
 //! A host that exists and does not respond: reported, waited for, and without effect on others.
 
-use std::fs;
+use std::os::unix::net::UnixStream;
 
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, wait_for};
+use crate::harness::{Client, Home, Server, has_sandboxes, wait_for};
 
 /// A host that is stopped, and continued when the test ends.
 struct Stopped(Pid);
@@ -15,9 +16,10 @@ impl Stopped {
     fn of(home: &Home, client: &Client, thread: &str) -> Stopped {
         let lease = lease(client, thread);
         let instance = lease["instance"]["instance_id"].as_str().unwrap();
-        let pid = home.path().join("run").join(instance).join("host.pid");
-        let pid = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
-        let pid = Pid::from_raw(pid).unwrap();
+        let sockets =
+            ["run", "sandboxes"].map(|dir| home.path().join(dir).join(instance).join("host.sock"));
+        let host = sockets.iter().find_map(|socket| UnixStream::connect(socket).ok()).unwrap();
+        let pid = socket_peercred(&host).unwrap().pid;
         kill_process(pid, Signal::STOP).unwrap();
         Stopped(pid)
     }
@@ -99,6 +101,31 @@ fn a_host_that_stops_while_the_server_runs_is_reported_and_waited_for() {
     assert_eq!(refused.json()["code"], "unreachable");
     is_unreachable(&client, "stuck");
     responds_again(&client, "free");
+    drop(stopped);
+    responds_again(&client, "stuck");
+}
+
+#[test]
+fn a_stopped_host_inside_a_sandbox_is_reported_before_it_could_be_a_slow_disk() {
+    if !has_sandboxes() {
+        return;
+    }
+    let home = Home::new();
+    let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    exec(&client, "stuck", "KEPT=stuck");
+    let body = json!({"command": "sleep 15", "yield_ms": 0});
+    let running = client.post("/api/threads/free/exec", body).expect(200);
+    let stopped = Stopped::of(&home, &client, "stuck");
+    let body = json!({"command": "true", "timeout_ms": 2000});
+    let refused = client.post("/api/threads/stuck/exec", body);
+    assert_eq!(refused.json()["code"], "unreachable");
+    is_unreachable(&client, "stuck");
+    // A host that is only slow has 20 seconds.
+    let id = running["command_id"].as_str().unwrap();
+    let running = client.get(&format!("/api/commands/{id}")).expect(200);
+    assert_eq!(running["status"], "running", "{running}");
     drop(stopped);
     responds_again(&client, "stuck");
 }

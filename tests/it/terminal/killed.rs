@@ -1,6 +1,11 @@
 //! Commands whose shell, host or server is killed: never run twice, never without an answer.
 
-use std::{path::Path, thread, time::Duration};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -108,6 +113,56 @@ fn a_command_whose_shell_or_its_keeper_is_killed_runs_once() {
             assert_eq!(after["stdout"], "/usr\nf y\n", "{after}");
         }
     }
+}
+
+/// Kills every process below another one.
+fn kill_descendants(pid: i32) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    for task in tasks {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_ascii_whitespace().filter_map(|child| child.parse().ok()) {
+            kill_descendants(child);
+            let _ = kill_process(Pid::from_raw(child).unwrap(), Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn commands_are_answered_however_often_their_shells_are_killed() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", STATE);
+    let instance = std::fs::read_dir(home.path().join("run")).unwrap().next().unwrap().unwrap();
+    let host = std::fs::read_to_string(instance.path().join("host.pid")).unwrap();
+    let (host, over) = (host.trim().parse().unwrap(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // As a quota does: for a while each new shell is killed, too, until the host starts no more.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let calm = Instant::now() + Duration::from_millis(600);
+                while Instant::now() < calm {
+                    kill_descendants(host);
+                }
+                let_pass(Duration::from_millis(300));
+            }
+        });
+        let ask = || {
+            for _ in 0..30 {
+                let answer = exec(&client, "t", "echo ran");
+                match answer["status"].as_str().unwrap() {
+                    "finished" | "lost" | "not_started" => {}
+                    other => panic!("ended as {other}: {answer}"),
+                }
+            }
+        };
+        let asked: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        let asked: Vec<_> = asked.into_iter().map(|asked| asked.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        asked.into_iter().for_each(|asked| asked.unwrap());
+    });
+    let after = exec(&client, "t", "pwd; f y");
+    assert_eq!(after["stdout"], "/usr\nf y\n", "{after}");
 }
 
 fn is_keeper(pid: i32) -> bool {

@@ -12,6 +12,11 @@ use model::{Command, CommandId};
 /// How often an output that stays open for long is polled.
 const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// What the line editor of bash writes to standard error when a program cannot be executed, and the exit
+/// codes for that.
+const EDITOR_RESET: &[u8] = b"\x1b[?2004l\r";
+const NOT_EXECUTED: [i32; 2] = [126, 127];
+
 /// How long a program is listened to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
@@ -69,6 +74,8 @@ impl Adapter {
             let _ = execution.listen().await;
         }
         let mut last = until == Until::Ended;
+        // Held back until it is known whether the program could not be executed.
+        let mut reset = false;
         loop {
             let over = execution.as_ref().is_none_or(Execution::is_over);
             if let Some(execution) = &mut execution {
@@ -93,7 +100,14 @@ impl Adapter {
                     }
                     *from = chunk.next;
                     let piece = match stream {
-                        Stream::Stderr => ProcessOutput::Stderr(chunk.bytes),
+                        Stream::Stderr => {
+                            let mut bytes = if reset { EDITOR_RESET.to_vec() } else { Vec::new() };
+                            bytes.extend(chunk.bytes);
+                            reset = bytes.ends_with(EDITOR_RESET);
+                            bytes
+                                .truncate(bytes.len() - if reset { EDITOR_RESET.len() } else { 0 });
+                            ProcessOutput::Stderr(bytes)
+                        }
                         Stream::Stdout | Stream::Other(_) => ProcessOutput::Stdout(chunk.bytes),
                     };
                     if said.send(piece).await.is_err() {
@@ -110,7 +124,11 @@ impl Adapter {
                     };
                     continue;
                 }
-                let _ = said.send(ProcessOutput::End(process.end_of(&command))).await;
+                let end = process.end_of(&command);
+                if reset && !matches!(end, End::Exit(code) if NOT_EXECUTED.contains(&code)) {
+                    let _ = said.send(ProcessOutput::Stderr(EDITOR_RESET.to_vec())).await;
+                }
+                let _ = said.send(ProcessOutput::End(end)).await;
                 return Ok(());
             }
             if let Some(execution) = &mut execution {

@@ -171,6 +171,8 @@ impl Client {
             Action::Message => self.message(step),
             Action::TemporaryThread { shared } => self.temporary_thread(step, shared),
             Action::ReadReceipt => self.read_receipt(step.choice),
+            Action::Share => self.share(step),
+            Action::Pause => self.pause(step),
         }
     }
 

@@ -381,7 +381,74 @@ impl Client {
         }
     }
 
+    pub(super) fn share(&mut self, step: &Step) {
+        let target = format!("/api/terminals/{}/shares", self.own.terminal);
+        let request = Request::new("POST", &target).json(&json!({"name": plan::name(step.id)}));
+        let answer = self.world.http.send(&request, step.vanish);
+        self.observe(&target, &answer);
+        let Ok(answer) = answer else { return };
+        if answer.status != 201 {
+            return self.unexpected(&target, &answer);
+        }
+        let share = answer.json();
+        let Some(id) = share["share_id"].as_str().map(str::to_owned) else { return };
+        let secret = share["url"].as_str().and_then(|url| url.split_once('#')).map(|(_, it)| it);
+        let open = Request::new("POST", "/api/shares/open").json(&json!({"secret": secret}));
+        let opened = self.world.http.send(&open, None);
+        self.observe("open a share link", &opened);
+        if let Ok(answer) = opened
+            && answer.status < 500
+            && answer.status != 200
+        {
+            self.world.report.violation("share", &id, answer.summary());
+        }
+        self.own_state.shares.insert(id.clone(), "active");
+        if step.choice.is_multiple_of(2) {
+            return;
+        }
+        let target = format!("/api/shares/{id}");
+        match self.change(&Request::new("DELETE", target), step) {
+            Outcome::Done => self.own_state.shares.insert(id, "revoked"),
+            Outcome::Unknown => self.own_state.shares.remove(&id),
+            Outcome::Refused => None,
+        };
+    }
+
+    fn verify_shares(&self) {
+        let target = format!("/api/terminals/{}/shares?limit=200", self.own.terminal);
+        let Some(answer) = self.get_patiently(&target) else { return };
+        let listed = answer.json();
+        let listed = listed["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for (id, expected) in &self.own_state.shares {
+            let found = listed.iter().find(|share| share["share_id"] == **id);
+            let status = found.map_or("missing", |share| share["status"].as_str().unwrap_or(""));
+            if status != *expected {
+                let detail = format!("it is {status} and was acknowledged as {expected}");
+                self.world.report.violation("share", id, detail);
+            }
+        }
+    }
+
+    pub(super) fn pause(&mut self, step: &Step) {
+        let target = format!("/api/threads/{}/lease", self.own.name);
+        let Ok(answer) = self.get(&target) else { return };
+        let lease = answer.json()["lease_id"].as_str().map(str::to_owned);
+        let Some(lease) = lease else { return };
+        let post = |what: &str| Request::new("POST", format!("/api/leases/{lease}/{what}"));
+        let _ = self.change(&post("pause"), step);
+        if step.choice.is_multiple_of(2) {
+            let calm = Step { vanish: None, ..step.clone() };
+            let _ = self.change(&post("resume"), &calm);
+        }
+        if self.own_state.unsettled.is_empty()
+            && let Some((_, value)) = self.own_state.versions.last_key_value()
+        {
+            self.expect_in_shell(&self.own.terminal.clone(), *value, step);
+        }
+    }
+
     pub(super) fn verify_own(&mut self) {
+        self.verify_shares();
         let found = self.names_in(&format!("/workspace/typed-{}", self.index));
         for difference in self.own_state.typed.compare(&found) {
             self.world.report.violation("typed input", &self.own.name, difference);

@@ -19,6 +19,8 @@ pub(super) struct OwnState {
     pub(super) pty: Option<String>,
     pub(super) streams: Vec<OutputStream>,
     pub(super) temporary: u64,
+    /// Share links that were created or revoked with an acknowledgement, by the status that they must have.
+    pub(super) shares: BTreeMap<String, &'static str>,
 }
 
 /// A command with output that is known in advance.

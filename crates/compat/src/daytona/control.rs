@@ -13,7 +13,7 @@ use super::{
     size::SizeRequest,
     view::{
         self, AUTO_ARCHIVE, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_ARCHIVE_MINUTES,
-        DEFAULT_AUTO_STOP_MINUTES, USER, find, port_url, toolbox_url,
+        DEFAULT_AUTO_STOP_MINUTES, DEFAULT_SNAPSHOT, USER, find, port_url, toolbox_url,
     },
     volume::DaytonaMount,
 };
@@ -171,7 +171,7 @@ pub(super) async fn create(
         extra.insert(USER.to_owned(), user);
     }
     extra.extend(egress.extra());
-    let template = asked.snapshot.or(asked.image).unwrap_or_else(|| "default".to_owned());
+    let template = asked.snapshot.or(asked.image).unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
     let new = NewSandbox {
         name: Some(name),
         timeout: lifetime(asked.ttl_minutes.unwrap_or(0)),

@@ -11,7 +11,9 @@ use super::{
     control::{free_name, idle_policy},
     image,
     size::DaytonaSize,
-    view::{self, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
+    view::{
+        self, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, DEFAULT_SNAPSHOT, find, number,
+    },
 };
 use adapter::{Adapter, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
 use model::Timestamp;
@@ -109,7 +111,7 @@ async fn described(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefu
         let shown = json!({
             "id": name,
             "name": name,
-            "general": false,
+            "general": name == DEFAULT_SNAPSHOT,
             "state": "active",
             "size": null,
             "entrypoint": null,
@@ -126,7 +128,8 @@ async fn described(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefu
         (name, shown)
     };
     let made = app.snapshots().await?.into_iter().filter(|(name, _)| !is_of_build(name));
-    let mut all: BTreeMap<_, _> = made.map(describe).collect();
+    let general = (DEFAULT_SNAPSHOT.to_owned(), Timestamp::UNIX_EPOCH);
+    let mut all: BTreeMap<_, _> = [general].into_iter().chain(made).map(describe).collect();
     all.extend(image::all(app).await?);
     Ok(all)
 }

@@ -9,6 +9,8 @@ use adapter::{Adapter, build::ALIAS, port, volume::mounts};
 use model::{PortAccess, ProjectId, SandboxState, SandboxStatus};
 use store::{SandboxFilter, SandboxRecord};
 
+/// The name of the provider's own files, which sandboxes start from if no snapshot is given.
+pub(super) const DEFAULT_SNAPSHOT: &str = "default";
 /// Minutes without use after which a sandbox stops by default.
 pub(super) const DEFAULT_AUTO_STOP_MINUTES: u64 = 15;
 /// Minutes after which a stopped sandbox would be archived by default.

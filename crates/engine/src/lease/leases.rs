@@ -16,7 +16,7 @@ use super::{
 use base::{clock::Clock, event::Events};
 use model::{Env, InstanceId, Lease, LeaseEvent, LeaseId, Money};
 use provider::{
-    Connection, CopyTo, Exceeded, Fidelity, Metrics, MountedPaths, ProviderError, Providers,
+    CopyTo, Exceeded, Fidelity, HostConnection, Metrics, MountedPaths, ProviderError, Providers,
     TerminalMounts,
 };
 use store::Store;
@@ -74,7 +74,7 @@ impl Leases {
 
     /// Opens a stream to the host of a running instance. After [`ProviderError::Gone`], call
     /// [`lost`](Self::lost).
-    pub async fn connect(&self, running: &RunningInstance) -> Result<Connection, LeaseError> {
+    pub async fn connect(&self, running: &RunningInstance) -> Result<HostConnection, LeaseError> {
         let lease_id = &running.lease_id;
         let of = |source| LeaseError::provider(lease_id, "connect to", source);
         let provider = self.shared.providers.named(&running.provider).map_err(of)?;

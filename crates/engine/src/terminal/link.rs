@@ -21,6 +21,7 @@ use wire::{Code, Decoder, Event, FEATURES, Request, Stream, TerminalInfo, VERSIO
 
 use base::outbound::bounded;
 use model::LeaseId;
+use provider::HostConnection;
 
 /// Frames that wait to be written; a further caller waits for room.
 const OUTGOING_FRAMES: usize = 256;
@@ -115,7 +116,8 @@ struct Inner {
     commands: Mutex<HashMap<String, Followed>>,
     closed: CancellationToken,
     boot_id: String,
-    pid: u32,
+    /// The host's process on this machine, if it runs here.
+    pid: Option<i32>,
     lease: LeaseId,
     silence: Silence,
     born: Instant,
@@ -162,20 +164,18 @@ pub struct HostLink(Arc<Inner>);
 
 impl HostLink {
     /// Waits for the greeting of the host and starts to receive its events. The caller sets the timeout.
-    pub async fn greet<S>(
-        mut stream: S,
+    pub async fn greet(
+        connection: HostConnection,
         lease: LeaseId,
         silence: Silence,
-    ) -> Result<HostLink, LinkError>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
+    ) -> Result<HostLink, LinkError> {
+        let HostConnection { mut stream, pid } = connection;
         let mut decoder = Decoder::default();
-        let (boot_id, pid) = loop {
+        let boot_id = loop {
             let frame = decoder.next_frame().map_err(|e| LinkError::Protocol(e.to_string()))?;
             if let Some(frame) = frame {
                 match Event::decode(&frame) {
-                    Ok(Some(Event::Hello { boot_id, pid, .. })) => break (boot_id, pid),
+                    Ok(Some(Event::Hello { boot_id, .. })) => break boot_id,
                     other => return Err(LinkError::Protocol(format!("no greeting: {other:?}"))),
                 }
             }
@@ -214,10 +214,6 @@ impl HostLink {
     /// Returns the id of this run of the host: random at each of its starts.
     pub fn boot_id(&self) -> &str {
         &self.0.boot_id
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.0.pid
     }
 
     /// Cancelled when the connection is closed.
@@ -399,7 +395,7 @@ async fn monitor(link: HostLink) {
             let silent = since.elapsed();
             let next = if silent < ping_after {
                 ping_after
-            } else if silent < limit || silent < busy_limit && !is_stopped(inner.pid) {
+            } else if silent < limit || silent < busy_limit && !inner.pid.is_some_and(is_stopped) {
                 if pinged != Some(since) {
                     pinged = Some(since);
                     link.post(|seq| Request::Ping { seq });
@@ -424,9 +420,7 @@ async fn monitor(link: HostLink) {
     }
 }
 
-/// Returns whether a process of this machine is stopped. A host in a PID namespace has another id here, and
-/// counts as busy instead.
-fn is_stopped(pid: u32) -> bool {
+fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }

@@ -190,6 +190,9 @@ impl Terminals {
                 // A request adopted it meanwhile.
                 continue;
             }
+            if let Some(ended) = slot.take() {
+                ended.end(&terminal.terminal_id).await;
+            }
             // Before the scribe starts: an exit in the meantime is recorded after this.
             self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
@@ -233,14 +236,14 @@ impl Terminals {
             self.note_unreachable(lease);
             unreachable()
         };
-        let stream = match self.0.leases.connect(running).await {
-            Ok(stream) => stream,
+        let connection = match self.0.leases.connect(running).await {
+            Ok(connection) => connection,
             Err(LeaseError::Provider { source: ProviderError::TimedOut { .. }, .. }) => {
                 return Err(give_up());
             }
             Err(error) => return Err(error.into()),
         };
-        let mut greeting = std::pin::pin!(HostLink::greet(stream, lease.clone(), silence));
+        let mut greeting = std::pin::pin!(HostLink::greet(connection, lease.clone(), silence));
         let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
             Ok(greeted) => greeted?,
             Err(_) if seeker == Seeker::Request => return Err(give_up()),

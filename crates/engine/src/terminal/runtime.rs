@@ -4,7 +4,7 @@
 //! lists its terminals. Those are adopted, and the others are opened from the state in the store.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,6 +31,9 @@ const OUTPUT_QUEUE_LENGTH: usize = 128;
 /// Records that wait for a scribe before it has to resynchronize.
 const RECORD_QUEUE_LENGTH: usize = 1024;
 const ORDER_QUEUE_LENGTH: usize = 16;
+/// How long a host may take to end the processes of a terminal, with some time to spare.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(12);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Live {
     /// Gives the owner a runtime. The terminal is marked live at once, so that no other caller starts it
@@ -80,7 +83,9 @@ impl Terminals {
         if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
             return Err(TerminalError::Exited);
         }
-        *slot = None;
+        if let Some(ended) = slot.take() {
+            ended.end(&live.id).await;
+        }
         let recovers = live.shared.facts().offset > 0;
         let began = Instant::now();
         let brought = self.bring_back(terminal, live, &mut running, state).await;
@@ -240,7 +245,16 @@ impl Terminals {
             state: scribe::sections(state),
             notice: if again { self.restored(live).await? } else { Vec::new() },
         };
-        let opened = link.call(|seq| numbered(request, seq)).await;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let opened = loop {
+            match link.call(|seq| numbered(request.clone(), seq)).await {
+                // The host is still ending the processes of the last shell.
+                Err(LinkError::Refused { code: Code::Exists, .. }) if Instant::now() < deadline => {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                opened => break opened,
+            }
+        };
         if let Err(error) = opened {
             link.unlisten(live.id.as_str());
             return Err(error.into());
@@ -297,15 +311,17 @@ impl Terminals {
             state,
             channels,
         );
-        self.0.tasks.spawn(scribe.run());
-        (Alive { link: link.clone(), orders }, output_receiver)
+        let scribe = self.0.tasks.spawn(scribe.run());
+        (Alive { link: link.clone(), orders, scribe }, output_receiver)
     }
 
     /// Marks the shell of a terminal as lost. State and output are kept.
     pub(super) async fn lost(&self, id: &TerminalId) {
         let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
-            *live.runtime.lock().await = None;
+            if let Some(ended) = live.runtime.lock().await.take() {
+                ended.end(id).await;
+            }
             let why = "the shell is gone; the next command or key starts one from its last state";
             let _ = live.ask(OwnerRequest::Lost(why.into())).await;
         }

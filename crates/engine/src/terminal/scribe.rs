@@ -203,6 +203,10 @@ impl Scribe {
             Outcome::Cancelled => duration_us == 0,
             Outcome::Finished | Outcome::TimedOut | Outcome::Other(_) => false,
         };
+        // A command counts as started when it is handed to the shell, which may end before it reads it.
+        if command.status == CommandStatus::Running && outcome == Outcome::NotStarted {
+            (command.status, command.started_at) = (CommandStatus::Queued, None);
+        }
         if command.status == CommandStatus::Queued && !never_ran {
             command.status = CommandStatus::Running;
             command.started_at.get_or_insert(now - Duration::from_micros(duration_us));

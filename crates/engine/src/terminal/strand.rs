@@ -65,10 +65,14 @@ impl Terminals {
             if handed.is_err() && !matches!(handed, Err(TerminalError::Unreachable { .. })) {
                 link.forget(id.as_str());
             }
+            let has_next = match &handed {
+                Err(TerminalError::NotDrivable) => terminal.shell != ShellKind::Plain,
+                // The host has discarded the terminal with its last shell.
+                Err(TerminalError::Exited) => !terminal.ends_with_program(),
+                _ => false,
+            };
             match handed {
-                Err(TerminalError::NotDrivable)
-                    if terminal.shell != ShellKind::Plain && Instant::now() < deadline =>
-                {
+                Err(_) if has_next && Instant::now() < deadline => {
                     tokio::time::sleep(POLL_INTERVAL).await;
                     link = self.alive_again(terminal, live, options.resume).await?;
                 }

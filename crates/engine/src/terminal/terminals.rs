@@ -373,6 +373,7 @@ impl Terminals {
                 Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
                 Err(error) => return Err(error.into()),
             }
+            alive.end(id).await;
             self.lost(id).await;
             self.lose_commands(id).await;
         }

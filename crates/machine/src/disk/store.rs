@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::image::{self, DiskBase, UNFINISHED};
 use crate::blocking::blocking;
-use crate::cgroup::Cgroups;
 use crate::files::{self, make_dir};
-use crate::io_limit::IoLimit;
 use crate::spec::{SandboxSpec, is_image_name};
 use crate::sys;
 use base::durable::replace_volatile;
@@ -217,23 +215,18 @@ impl DiskStore {
         }
     }
 
-    /// Copies the disk of a lease. An instance that uses it must be paused, and is given by its `root`;
-    /// its rate limit is suspended while the disk is synced.
+    /// Copies the disk of a lease. An instance that uses it must be paused, and is given by its `root`.
     pub(crate) async fn copy(
         &self,
         lease: &LeaseId,
         root: Option<fs::File>,
-        limit: Option<(IoLimit, Cgroups)>,
         target: PathBuf,
     ) -> Result<(), ProviderError> {
         let source = self.of(lease.as_str());
         blocking("copy a sandbox's disk", move || {
             let _unused = match root {
                 Some(root) => {
-                    limit.iter().try_for_each(|(limit, cgroups)| limit.lift(cgroups))?;
-                    let synced = rustix::fs::syncfs(root);
-                    limit.iter().try_for_each(|(limit, cgroups)| limit.restore(cgroups))?;
-                    synced?;
+                    rustix::fs::syncfs(root)?;
                     None
                 }
                 // The kernel may still be writing the data of an instance that has just ended.

@@ -39,6 +39,8 @@ pub(super) struct ContainerPlan<'a> {
     /// The seccomp profile, in the form that this engine accepts.
     pub(super) seccomp: &'a str,
     pub(super) kind: EngineKind,
+    /// The user and group of process 1 until it becomes the host, which is user 0.
+    pub(super) user: u32,
 }
 
 /// Processes of one user; the limit of the container is a separate one.
@@ -68,7 +70,7 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
     command.extend(layout::host_arguments(plan.label));
     ContainerCreateBody {
         hostname: Some("stead".into()),
-        user: Some("0:0".into()),
+        user: Some(format!("{0}:{0}", plan.user)),
         image: Some(plan.image.to_owned()),
         entrypoint: Some(command),
         cmd: Some(vec![]),
@@ -201,6 +203,7 @@ mod tests {
             shown: &["/usr".into()],
             seccomp: "{}",
             kind: EngineKind::Docker,
+            user: 0,
         });
         serde_json::to_value(body).unwrap()
     }

@@ -2,12 +2,17 @@
 //! process 1 of the container.
 //!
 //! ```text
-//! server ──▶ launcher: binds the host's socket, listens on the hand-off socket, prints "ready"
-//! server ──▶ engine:   creates and starts the container
-//! entry  ──▶ launcher: connects to the hand-off socket
+//! server ──▶ launcher: binds the host's socket, listens on the hand-off socket, prints "ready" and a user
+//! server ──▶ engine:   creates and starts the container with this user
+//! entry  ──▶ launcher: connects to the hand-off socket, from a user namespace of its own
 //! launcher ──▶ entry:  sets up the root and the network, hands over socket, terminals, filters and slot
 //! entry:               becomes the host
 //! ```
+//! The kernel counts inotify instances, pending signals and other things for each user, also for the one who
+//! created a user namespace. So each container's namespace is created by a user of its own. It maps every
+//! user to itself, because the engine's files belong to the machine's users; where an engine maps users
+//! itself, the container has no other user namespace.
+//!
 //! Only process 1 runs inside until the hand-off socket is closed, and the handed-over files have no path
 //! inside. If the server or the launcher exits, so does the entry, and with it the container.
 
@@ -27,7 +32,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::thread::LinkNameSpaceType;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use super::root::ContainerRoot;
@@ -62,8 +67,8 @@ pub(super) const HANDOFF: &str = "door";
 /// The file with the path of the container's cgroup.
 pub(super) const CGROUP_FILE: &str = "cgroup";
 
-/// What a launcher prints when the container may be started.
-pub(super) const READY: &str = "ready";
+/// What a launcher prints when the container may be started, before the user of its process 1.
+pub(super) const READY: &str = "ready ";
 
 /// The number of descriptors that are handed over.
 const HANDED_OVER: usize = 4;
@@ -99,13 +104,20 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     // User 0 inside may be another user here. Outside, only the server can get into the directory above.
     fs::set_permissions(dir.join(HANDOFF).join(HANDOFF), Permissions::from_mode(0o666))?;
     rustix::net::listen(&handoff, 1)?;
-    println!("{READY}");
+    let user = slot::first_user(slot);
+    let user = if sys::may_create_user_namespace(user) { user } else { 0 };
+    println!("{READY}{user}");
     io::stdout().flush()?;
 
     let stream = accept(&handoff)?;
     fs::remove_file(dir.join(HANDOFF).join(HANDOFF))?;
-    let pid = rustix::net::sockopt::socket_peercred(&stream)?.pid.as_raw_nonzero().get();
+    let entry = rustix::net::sockopt::socket_peercred(&stream)?;
+    let pid = entry.pid.as_raw_nonzero().get();
     refuse_own_namespaces(pid)?;
+    if user != 0 && entry.uid.as_raw() == user {
+        wait_for_namespace(&stream)?;
+        sys::map_all_users(pid).map_err(cannot("map the users of the container"))?;
+    }
     let users = user_namespace(pid)?;
     let users = users.as_ref().map(AsFd::as_fd);
     let names = [("hosts", hosts.as_str()), ("resolv.conf", resolv.as_str())];
@@ -140,6 +152,14 @@ fn accept(handoff: &OwnedFd) -> io::Result<OwnedFd> {
         return Ok(rustix::net::accept_with(handoff, rustix::net::SocketFlags::CLOEXEC)?);
     }
     Err(io::Error::other("the container did not connect to the hand-off socket"))
+}
+
+/// Waits until the entry is in a user namespace of its own.
+fn wait_for_namespace(stream: &OwnedFd) -> io::Result<()> {
+    match rustix::io::read(stream, &mut [0u8])? {
+        0 => Err(io::Error::other("the container cannot create a user namespace")),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a process in our own namespaces: the next steps would change the machine itself.
@@ -178,7 +198,7 @@ fn hand_over(stream: &OwnedFd, handed: &[BorrowedFd<'_>; HANDED_OVER]) -> io::Re
 /// Process 1 of a container: receives the descriptors from the launcher, and becomes the host. Returns only
 /// on failure.
 pub(super) fn enter(socket: &Path, arguments: &[OsString]) -> io::Error {
-    let handed = match receive(socket) {
+    let handed = match UnixStream::connect(socket).and_then(prepare) {
         Ok(handed) => handed,
         Err(error) => return cannot("receive the descriptors of the launcher")(error),
     };
@@ -190,12 +210,25 @@ pub(super) fn enter(socket: &Path, arguments: &[OsString]) -> io::Error {
     sys::exec_with(Command::new(program).args(arguments), &handed)
 }
 
-fn receive(socket: &Path) -> io::Result<Vec<OwnedFd>> {
-    let stream = UnixStream::connect(socket)?;
+/// Enters a user namespace of its own, receives the descriptors, and becomes user 0 without capabilities. An
+/// engine that maps users has given it exactly that.
+fn prepare(mut launcher: UnixStream) -> io::Result<Vec<OwnedFd>> {
+    if rustix::process::getuid().is_root() {
+        return receive(&launcher);
+    }
+    sys::unshare(UnshareFlags::NEWUSER).map_err(cannot("create a user namespace"))?;
+    launcher.write_all(&[1])?;
+    let handed = receive(&launcher)?;
+    sys::become_first_user()?;
+    sys::drop_capabilities()?;
+    Ok(handed)
+}
+
+fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_OVER))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut count = [0];
-    recvmsg(&stream, &mut [IoSliceMut::new(&mut count)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    recvmsg(stream, &mut [IoSliceMut::new(&mut count)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut handed = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {

@@ -57,7 +57,34 @@ pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError
     let &ContainerStart { engine, dir, launch, spec, .. } = plan;
     let cannot_start = |source| ProviderError::failed(STARTING, source);
     prepare(dir, launch, spec).map_err(cannot_start)?;
-    let seccomp = seccomp(engine.kind, dir).map_err(cannot_start)?;
+    let mut launcher =
+        ContainerLauncher::start(plan.executable, dir).await.map_err(cannot_start)?;
+    let user = launcher.user;
+    match create(plan, user).await {
+        // An engine that maps users itself does not have this one.
+        Err(error) if user != 0 => {
+            tracing::debug!(container = launch.name, %error, "starting a container as user 0");
+            engine.remove(&launch.name).await.map_err(failed(STARTING))?;
+            create(plan, 0).await?;
+        }
+        created => created?,
+    }
+    launcher.finish(engine, &launch.name).await.map_err(cannot_start)?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    while HostSocket::connect(dir).await.map_err(cannot_start)?.is_none() {
+        if Instant::now() > deadline {
+            return Err(cannot_start(io::Error::other("the host does not listen")));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Creates and starts the container itself, whose process 1 is first this user.
+async fn create(plan: &ContainerStart<'_>, user: u32) -> Result<(), ProviderError> {
+    let &ContainerStart { engine, dir, launch, spec, .. } = plan;
+    let seccomp = seccomp(engine.kind, dir, user);
+    let seccomp = seccomp.map_err(|source| ProviderError::failed(STARTING, source))?;
     let body = container::body(&ContainerPlan {
         image: plan.image,
         dir,
@@ -69,20 +96,10 @@ pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError
         shown: &launch.shown,
         seccomp: &seccomp,
         kind: engine.kind,
+        user,
     });
-    let mut launcher =
-        ContainerLauncher::start(plan.executable, dir).await.map_err(cannot_start)?;
     engine.create(&launch.name, body).await.map_err(failed(STARTING))?;
-    engine.start(&launch.name).await.map_err(failed(STARTING))?;
-    launcher.finish(engine, &launch.name).await.map_err(cannot_start)?;
-    let deadline = Instant::now() + START_TIMEOUT;
-    while HostSocket::connect(dir).await.map_err(cannot_start)?.is_none() {
-        if Instant::now() > deadline {
-            return Err(cannot_start(io::Error::other("the host does not listen")));
-        }
-        sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
+    engine.start(&launch.name).await.map_err(failed(STARTING))
 }
 
 /// Writes the files that the launcher reads. Blocking, and short.
@@ -96,8 +113,9 @@ fn prepare(dir: &Path, launch: &ContainerLaunch, spec: &SandboxSpec) -> io::Resu
 }
 
 /// The seccomp profile in the form that the engine accepts: text for Docker, a file for Podman.
-fn seccomp(kind: EngineKind, dir: &Path) -> io::Result<String> {
-    let text = serde_json::to_string(&denied::oci().map_err(io::Error::other)?)?;
+fn seccomp(kind: EngineKind, dir: &Path, user: u32) -> io::Result<String> {
+    let profile = if user == 0 { denied::oci() } else { denied::oci_of_entry() };
+    let text = serde_json::to_string(&profile.map_err(io::Error::other)?)?;
     match kind {
         EngineKind::Docker => Ok(text),
         EngineKind::Podman => {
@@ -114,6 +132,8 @@ struct ContainerLauncher<'a> {
     /// The launcher exits when this is closed.
     _stdin: Option<ChildStdin>,
     dir: &'a Path,
+    /// The user of process 1.
+    user: u32,
 }
 
 impl<'a> ContainerLauncher<'a> {
@@ -138,10 +158,9 @@ impl<'a> ContainerLauncher<'a> {
             let mut stdout = BufReader::new(stdout);
             let _ = timeout(START_TIMEOUT, stdout.read_line(&mut line)).await;
         }
-        if line.trim() != launch::READY {
-            return Err(io::Error::other(launch_failure(dir, "the launcher is not ready")));
-        }
-        Ok(Self { child, _stdin: stdin, dir })
+        let user = line.strip_prefix(launch::READY).and_then(|user| user.trim().parse().ok());
+        let not_ready = || io::Error::other(launch_failure(dir, "the launcher is not ready"));
+        Ok(Self { child, _stdin: stdin, dir, user: user.ok_or_else(not_ready)? })
     }
 
     /// Waits until the launcher is done, or the container has ended.

@@ -21,11 +21,9 @@ use crate::layout::{
     terminal_options,
 };
 use crate::seccomp::denied;
+use crate::slot;
 use crate::spec::SandboxSpec;
 use crate::tools::PATH;
-
-/// The number of user ids of a sandbox.
-pub(super) const USERS: u32 = 65_536;
 
 /// The period of the CPU quota, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -154,7 +152,7 @@ fn linux(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError
     let users = LinuxIdMappingBuilder::default()
         .container_id(0u32)
         .host_id(plan.first_user)
-        .size(USERS)
+        .size(slot::USERS)
         .build()?;
     // The launcher has set up the network namespace and is in it.
     let namespaces = [

@@ -32,7 +32,7 @@ use base::keyed_lock::KeyedLock;
 use model::{Instance, InstanceId, LeaseId};
 use provider::local::directory_size;
 use provider::{
-    Capabilities, Connection, CopyTo, Created, Disks, Egress, Fidelity, Found, Intent, Local,
+    Capabilities, CopyTo, Created, Disks, Egress, Fidelity, Found, HostConnection, Intent, Local,
     Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Snapshot,
     TerminalMounts,
 };
@@ -256,7 +256,7 @@ impl Provider for Confined {
         Box::pin(self.end(&instance.instance_id))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
         self.hosts.connect(instance)
     }
 

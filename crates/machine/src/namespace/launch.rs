@@ -34,9 +34,6 @@ use crate::tools::PATH;
 /// The parent cgroup of all sandboxes.
 pub(super) const CGROUP: &str = "/stead-sandboxes";
 
-/// The machine's user id that is user 0 of slot 0.
-const FIRST_USER: u32 = 0x4000_0000;
-
 /// Launches the sandbox of a directory. With an external runtime, returns only on failure.
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let Prepared { launch, bundle, users, handed } = prepare(dir)?;
@@ -84,8 +81,8 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     std::mem::forget(keep_open(lock(&dir.join(LOCK))?.as_fd())?);
 
     let (slot, slot_lock) = slot::take(dir, &launch.name).map_err(cannot("take a slot"))?;
-    let first_user = FIRST_USER + slot * bundle::USERS;
-    let users = sys::user_namespace(first_user, bundle::USERS).map_err(cannot("map users"))?;
+    let first_user = slot::first_user(slot);
+    let users = sys::user_namespace(first_user, slot::USERS).map_err(cannot("map users"))?;
 
     let here = open_dir(dir)?;
     let socket =

@@ -20,7 +20,7 @@ pub(super) struct DeniedCalls {
 }
 
 /// A condition on an argument, by its index.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgCondition {
     /// All these bits are set.
     Bits(usize, u64),
@@ -123,6 +123,8 @@ const RARE_KINDS: [u64; 4] = [4, 5, 6, 10];
 /// Denied internet protocols, which few programs use: dccp, l2tp, sctp, udplite.
 const RARE_PROTOCOLS: [u32; 4] = [33, 115, 132, 136];
 
+const NEW_USER: u64 = 0x1000_0000;
+
 /// The flags of new namespaces, in which a process would have capabilities.
 const NAMESPACES: [u64; 8] = [
     0x0000_0080, // time
@@ -130,7 +132,7 @@ const NAMESPACES: [u64; 8] = [
     0x0200_0000, // cgroup
     0x0400_0000, // uts
     0x0800_0000, // ipc
-    0x1000_0000, // user
+    NEW_USER,
     0x2000_0000, // pid
     0x4000_0000, // network
 ];
@@ -207,9 +209,25 @@ pub(super) fn denied() -> Vec<DeniedCalls> {
 /// # Errors
 /// If the builder refuses, which would be our bug.
 pub(crate) fn oci() -> Result<LinuxSeccomp, OciSpecError> {
+    profile(denied())
+}
+
+/// The profile for a process 1 that enters a user namespace of its own before it becomes the host. The host
+/// loads the whole list.
+///
+/// # Errors
+/// If the builder refuses, which would be our bug.
+pub(crate) fn oci_of_entry() -> Result<LinuxSeccomp, OciSpecError> {
+    let enters = [ArgCondition::Bits(0, NEW_USER)];
+    let mut list = denied();
+    list.retain(|denied| denied.names != ["unshare"] || denied.when != enters);
+    profile(list)
+}
+
+fn profile(list: Vec<DeniedCalls>) -> Result<LinuxSeccomp, OciSpecError> {
     let arch =
         if cfg!(target_arch = "aarch64") { Arch::ScmpArchAarch64 } else { Arch::ScmpArchX86_64 };
-    let syscalls = denied().iter().map(syscall).collect::<Result<Vec<_>, _>>()?;
+    let syscalls = list.iter().map(syscall).collect::<Result<Vec<_>, _>>()?;
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActAllow)
         .architectures([arch])

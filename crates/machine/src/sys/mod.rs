@@ -17,5 +17,5 @@ pub(crate) use process::{
 pub use user::with_rights_of;
 pub(crate) use user::{
     as_user, become_first_user, drop_capabilities, enter_own_user_namespace, join_own_keyring,
-    user_namespace,
+    map_all_users, may_create_user_namespace, user_namespace,
 };

@@ -41,6 +41,24 @@ pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
     result
 }
 
+/// Whether a user without capabilities may create user namespaces on this machine. Needs a process of one
+/// thread.
+pub(crate) fn may_create_user_namespace(user: u32) -> bool {
+    let tried = super::process::fork(|| {
+        // SAFETY: this process has one thread. Without user 0, it loses its capabilities.
+        match unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) } {
+            0 => unshare(UnshareFlags::NEWUSER),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    tried.and_then(super::process::ForkedTask::join).is_ok()
+}
+
+/// Gives the user namespace of a process all users of the machine, each under its own number.
+pub(crate) fn map_all_users(pid: i32) -> io::Result<()> {
+    map_users(pid, 0, u32::MAX).map(drop)
+}
+
 /// Enters a new user namespace in which this process's user is user 0.
 pub(crate) fn enter_own_user_namespace() -> io::Result<()> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());

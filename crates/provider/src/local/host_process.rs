@@ -7,7 +7,6 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::sleep;
 use wire::{Decoder, Event, Request};
 
@@ -39,8 +38,8 @@ impl HostProcess {
     }
 
     /// The connection, with nothing read from it.
-    pub(super) fn into_stream(self) -> UnixStream {
-        self.socket.stream
+    pub(super) fn into_socket(self) -> HostSocket {
+        self.socket
     }
 
     /// Asks the host to terminate with all of its processes, and waits for its exit. It may exit without a

@@ -27,7 +27,8 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::error::ProviderError;
 use crate::instance::{
-    Capabilities, Connection, Created, Fidelity, Found, Intent, Metrics, Observed, Profile, Reply,
+    Capabilities, Connection, Created, Fidelity, Found, HostConnection, Intent, Metrics, Observed,
+    Profile, Reply,
 };
 use crate::label::{read_label, write_label};
 use crate::traits::{Ports, Provider};
@@ -313,10 +314,10 @@ impl Provider for Local {
         Box::pin(self.end(&instance.instance_id))
     }
 
-    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Connection> {
+    fn connect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, HostConnection> {
         Box::pin(async {
             match HostProcess::connect(&self.dir(&instance.instance_id)).await {
-                Ok(Some(host)) => Ok(Box::new(host.into_stream()) as Connection),
+                Ok(Some(host)) => Ok(host.into_socket().into()),
                 Ok(None) => Err(ProviderError::Gone { instance: instance.instance_id.clone() }),
                 Err(error) => Err(ProviderError::connect_failed("connect to a host", error)),
             }
