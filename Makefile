@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check rust nextest flaky sdk browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build test-bin web test check rust nextest flaky sdk typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,11 +75,18 @@ flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
 test-bin: nextest
 	@$(CARGO) nextest run --workspace --no-run
 
-sdk: test-bin ## run our own SDK and those of E2B and Daytona, from their registries, against the real binary
+sdk: test-bin typescript ## run our SDKs, and those of E2B and Daytona from their registries, against the real binary
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
 	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/sdk/run; \
 	else echo "sdk: no python3; skipped"; fi
+
+typescript: test-bin sdk/typescript/node_modules/.package-lock.json
+	@if command -v npm >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix sdk/typescript test --silent; \
+	else echo "typescript: no npm; skipped"; fi
+
+sdk/typescript/node_modules/.package-lock.json: sdk/typescript/package-lock.json
+	@if command -v npm >/dev/null; then npm --prefix sdk/typescript ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
 
 browser: test-bin ## test the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
@@ -120,8 +127,9 @@ bench-terminals: build ## benchmark terminals and commands against tmux and node
 bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
 	benches/containers
 
-bench-sdk: build ## benchmark the server with E2B's Python SDK, and our own SDK against raw HTTP
+bench-sdk: build ## benchmark the server with E2B's Python SDK, and our SDKs against plain requests
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
+	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix sdk/typescript run --silent bench
 
 bench-quick: build ## run short benchmarks of terminals, in two minutes
 	benches/run --quick

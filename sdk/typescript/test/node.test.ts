@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { chmod, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before } from "node:test";
+import { downloadDirectory, Stead, uploadDirectory } from "../dist/node/index.js";
+import { test, withServer } from "./harness.js";
+import { startServer } from "./server.mjs";
+
+const setup = withServer();
+let scratch: string;
+before(async () => {
+  scratch = await mkdtemp(join(tmpdir(), "stead-ts-files-"));
+});
+after(() => rm(scratch, { recursive: true, force: true }));
+
+test("a client connects to the server of a home, of the environment and of its options", async () => {
+  const { home, url, token } = setup.server;
+  const saved = { ...process.env };
+  try {
+    assert.equal((await Stead.connect({ home })).url, url);
+    process.env.STEAD_HOME = home;
+    delete process.env.STEAD_URL;
+    const local = await Stead.connect();
+    assert.equal((await local.threads.open("home").exec("echo local")).stdout, "local\n");
+    process.env.STEAD_HOME = join(scratch, "none");
+    assert.equal((await Stead.connect()).url, "http://127.0.0.1:7832");
+    process.env.STEAD_URL = url;
+    process.env.STEAD_TOKEN = token;
+    assert.ok(Array.isArray((await (await Stead.connect()).threads.list()).items));
+    assert.equal((await Stead.connect({ url: "http://127.0.0.1:1" })).url, "http://127.0.0.1:1");
+  } finally {
+    process.env = saved;
+  }
+});
+
+test("a local server with a certificate of its own is trusted by its home", async () => {
+  const [cert, key] = [join(scratch, "cert.pem"), join(scratch, "key.pem")];
+  const request = [
+    "req",
+    "-x509",
+    "-newkey",
+    "ec",
+    "-pkeyopt",
+    "ec_paramgen_curve:P-256",
+    "-nodes",
+    "-days",
+    "1",
+  ];
+  const files = ["-subj", "/CN=stead.example", "-keyout", key, "-out", cert];
+  execFileSync("openssl", [...request, ...files], { stdio: "ignore" });
+  const server = await startServer("local", "--tls-cert", cert, "--tls-key", key);
+  try {
+    assert.match(server.url, /^https:/);
+    const client = await Stead.connect({ home: server.home });
+    const thread = client.threads.open("tls");
+    assert.equal((await thread.exec("echo secret")).stdout, "secret\n");
+    for await (const event of thread.execStream("echo streamed")) {
+      if (event.type === "stdout") assert.equal(event.text, "streamed\n");
+    }
+    await thread.files.write("/workspace/f", new Response("streamed").body!);
+    assert.equal(await thread.files.readText("/workspace/f"), "streamed");
+    // Another certificate in the home than that of the server.
+    execFileSync("openssl", [...request, ...files], { stdio: "ignore" });
+    await writeFile(join(server.home, "certificate.pem"), await readFile(cert));
+    const other = await Stead.connect({ home: server.home, retryTimeoutMs: 0 });
+    await assert.rejects(other.threads.list(), /certificate/);
+  } finally {
+    await server.close();
+  }
+});
+
+test("directories are copied up and down", async () => {
+  const thread = setup.thread();
+  await thread.exec("true");
+  const [source, target] = [join(scratch, "source"), join(scratch, "target")];
+  await mkdir(join(source, "a/b"), { recursive: true });
+  await mkdir(join(source, "node_modules/x"), { recursive: true });
+  const content = randomBytes(300_000);
+  await writeFile(join(source, "a/b/data"), content);
+  await writeFile(join(source, "run.sh"), "#!/bin/sh\n");
+  await chmod(join(source, "run.sh"), 0o755);
+  await writeFile(join(source, "node_modules/x/y"), "y");
+  await symlink("run.sh", join(source, "link"));
+  const filter = (path: string): boolean => path !== "node_modules";
+  const up = await uploadDirectory(thread.files, source, "/workspace/app", { filter });
+  assert.deepEqual(up, { files: 2, bytes: 300_010, skipped: ["link"] });
+  await thread.exec("chmod +x app/run.sh; ln -s run.sh app/link; mkdir app/skip; touch app/skip/z", {
+    check: true,
+  });
+  const down = await downloadDirectory(thread.files, "/workspace/app", target, {
+    filter: (path) => path !== "skip",
+  });
+  assert.deepEqual(down, { files: 2, bytes: 300_010, skipped: ["link"] });
+  assert.ok(content.equals(await readFile(join(target, "a/b/data"))));
+  assert.equal((await stat(join(target, "run.sh"))).mode & 0o777, 0o755);
+});
