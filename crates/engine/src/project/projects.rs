@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::{
     attendance::{Attendance, AttendancePolicy},
@@ -645,8 +646,15 @@ pub(super) fn missing(id: &ProjectId) -> StoreError {
     StoreError::Missing { what: format!("project {id}") }
 }
 
+/// An error on a file of the server. Clients do not know its path, so that only the log shows it.
 pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> ProjectError {
-    FileError::from_io(doing, &path.display().to_string(), source).into()
+    let path = path.display().to_string();
+    match Errno::from_io_error(&source) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            FileError::from_io(doing, &path, source).into()
+        }
+        _ => FileError::Io { doing, path, source }.into(),
+    }
 }
 
 pub(super) async fn blocking<T: Send + 'static, E: Send + 'static + From<FileError>>(
