@@ -46,6 +46,7 @@ mod query;
 mod receipt;
 mod removal;
 mod sandboxes;
+mod secrets;
 mod sessions;
 mod shares;
 mod signal;

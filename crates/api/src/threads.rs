@@ -17,6 +17,7 @@ use super::{
     page::{self, List},
     params::ThreadPath,
     removal::RemovalQuery,
+    secrets::{RevealQuery, Secrets},
 };
 use model::{ProjectId, Terminal, Thread, ThreadId};
 use store::{CommandQuery, Page, PageRequest, ThreadFilter};
@@ -276,14 +277,14 @@ struct DefaultTerminal {
     updated_at: Timestamp,
 }
 
-impl From<Terminal> for DefaultTerminal {
-    fn from(terminal: Terminal) -> DefaultTerminal {
+impl DefaultTerminal {
+    fn new(terminal: Terminal, secrets: Secrets) -> DefaultTerminal {
         DefaultTerminal {
             thread_id: terminal.thread_id.to_string(),
             terminal_id: terminal.terminal_id.to_string(),
             lease_id: terminal.lease_id.to_string(),
             cwd: terminal.cwd,
-            env_delta: terminal.env_delta,
+            env_delta: secrets.delta(terminal.env_delta),
             version: terminal.version,
             created_at: terminal.created_at,
             updated_at: terminal.updated_at,
@@ -293,16 +294,17 @@ impl From<Terminal> for DefaultTerminal {
 
 /// Get the state of the default terminal of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    operation_id = "threads.get_terminal", params(ThreadPath),
+    operation_id = "threads.get_terminal", params(ThreadPath, RevealQuery),
     responses((status = 200, description = "The default terminal", body = DefaultTerminal)))]
 async fn terminal(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
+    Query(query): Query<RevealQuery>,
 ) -> Result<axum::Json<DefaultTerminal>, Problem> {
     let thread = find(&app, &id).await?;
     let terminal = app.store.terminal(&thread.terminal_id).await?;
     let terminal = terminal.ok_or_else(|| Problem::missing("terminal of thread", &id))?;
-    Ok(axum::Json(terminal.into()))
+    Ok(axum::Json(DefaultTerminal::new(terminal, query.secrets())))
 }
 
 /// Get the lease of a thread.
