@@ -7,6 +7,7 @@ mod background;
 mod compute;
 mod count;
 mod home;
+mod line_ends;
 mod listen;
 mod log;
 mod measure;
@@ -67,7 +68,9 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let store = store.context("cannot open the store")?;
     let auth =
         Auth::load(store.clone(), &token, auth_mode).await.context("cannot load the tokens")?;
-    let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
+    let shares = Shares::load(store.clone(), Clock::system())
+        .await
+        .context("cannot load the share links")?;
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;

@@ -281,6 +281,7 @@ impl From<StoreError> for Problem {
             StoreError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
             StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
             StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
+            StoreError::BadId(_) => Problem::new(Code::InvalidPath, error.to_string()),
             StoreError::Refused(refused) => Problem::from(refused.clone()),
             StoreError::SyncFailed { .. } => {
                 Problem::new(Code::StoreUnavailable, error.to_string())

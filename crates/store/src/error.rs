@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::{ErrorCode, ffi};
 
-use model::Refused;
+use model::{BadId, Refused};
 
 /// Why an operation had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum StoreError {
         /// The version of the row.
         found: u64,
     },
+    /// A new row cannot have this id.
+    #[error(transparent)]
+    BadId(#[from] BadId),
     /// The state of the row does not allow the change.
     #[error(transparent)]
     Refused(#[from] Refused),

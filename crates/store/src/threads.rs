@@ -332,6 +332,7 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
     if let Some(thread) = thread(db, &first.thread_id)? {
         return Ok(thread);
     }
+    first.thread_id.check_new()?;
     let mut choices = first.choices.clone();
     if let Some(fork) = choices.fork.take() {
         let lease = leases::lease(db, &fork)?;

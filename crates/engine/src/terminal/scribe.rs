@@ -374,6 +374,7 @@ impl Scribe {
             // A retry would find the same rows, or a store that no longer accepts writes.
             StoreError::SyncFailed { .. }
             | StoreError::Exists { .. }
+            | StoreError::BadId(_)
             | StoreError::Refused(_)
             | StoreError::Damaged { .. } => {
                 tracing::error!(terminal = %self.id, %error, "cannot store a record; giving up");
