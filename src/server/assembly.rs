@@ -159,6 +159,7 @@ pub async fn recover(
         .context("the setting `provider` is invalid")?;
     engine.sessions.recover().await.context("cannot recover the sessions")?;
     let recovery = engine.terminals.recover().await.context("cannot recover the terminals")?;
+    engine.removals.resume().await.context("cannot continue the deletions")?;
     let (leases, sessions) = (engine.leases.clone(), engine.sessions.clone());
     let (provider, stop) = (engine.provider.clone(), stop.clone());
     let (finished, waited) = tokio::sync::oneshot::channel();
@@ -218,9 +219,11 @@ pub fn start(
         },
         {
             let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
+            let store = store.clone();
             move |gone: DeletedRows| {
                 let (terminals, leases) = (terminals.clone(), leases.clone());
-                async move { removal::end(&terminals, &leases, gone).await }
+                let store = store.clone();
+                async move { removal::end(&store, &terminals, &leases, gone).await }
             }
         },
         {

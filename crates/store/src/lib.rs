@@ -20,6 +20,7 @@ mod page;
 mod private;
 mod projects;
 mod relocate;
+mod removals;
 mod retention;
 mod row;
 mod sandbox_records;
@@ -48,13 +49,14 @@ pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
 pub use projects::{ProjectFilter, ProjectUsage};
+pub use removals::{DeletedRows, UnfinishedRemoval};
 pub use retention::{Pruned, Retention};
 pub use sandbox_records::{
     DueSandboxes, SandboxFilter, SandboxOrder, SandboxPurpose, SandboxRecord,
 };
 pub use sessions::SessionFilter;
 pub use shares::Share;
-pub use threads::{Chain, DeletedRows, FirstUse, ThreadChoices, ThreadFilter};
+pub use threads::{Chain, FirstUse, ThreadChoices, ThreadFilter};
 pub use tokens::Token;
 pub use versions::{Section, StateChange};
 pub use writer::StoreHealth;

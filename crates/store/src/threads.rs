@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, leases,
+    removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
     sandboxes, sessions, terminals,
 };
@@ -75,15 +76,6 @@ pub struct Chain {
 pub struct ThreadFilter {
     /// Only threads of this project.
     pub project_id: Option<ProjectId>,
-}
-
-/// The resources of deleted rows, which the caller ends and removes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeletedRows {
-    /// Deleted terminals, each with its lease.
-    pub terminals: Vec<(TerminalId, LeaseId)>,
-    /// Leases without threads and terminals; they are marked for deletion.
-    pub leases: Vec<LeaseId>,
 }
 
 impl Store {
@@ -199,7 +191,7 @@ impl Store {
         at: Timestamp,
     ) -> Result<DeletedRows, StoreError> {
         let id = id.clone();
-        self.write(move |db| delete(db, &id, at)).await
+        self.write(move |db| removals::record(db, "thread", &id, delete(db, &id, at)?)).await
     }
 
     /// Adds a message to the conversation of a thread.
@@ -291,7 +283,7 @@ pub(super) fn delete(
             unused.push(lease);
         }
     }
-    Ok(DeletedRows { terminals, leases: unused })
+    Ok(DeletedRows { terminals, leases: unused, removals: Vec::new() })
 }
 
 fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
