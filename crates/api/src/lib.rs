@@ -43,6 +43,7 @@ mod project_sessions;
 mod projects;
 mod providers;
 mod query;
+mod readiness;
 mod receipt;
 mod removal;
 mod sandboxes;

@@ -191,6 +191,24 @@ fn a_head_with_a_bare_line_feed_is_refused() {
 }
 
 #[test]
+fn requests_for_the_readiness_share_one_write() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let writes = || -> i64 {
+        let database = rusqlite::Connection::open(home.path().join("stead.db")).unwrap();
+        let sql = "SELECT coalesce(sum(value), 0) FROM meta WHERE key = 'probe'";
+        database.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let (before, started) = (writes(), Instant::now());
+    for _ in 0..200 {
+        server.stranger().get("/readyz").expect_status(200);
+    }
+    let seconds = i64::try_from(started.elapsed().as_secs()).unwrap();
+    let written = writes() - before;
+    assert!((1..=seconds + 2).contains(&written), "{written} writes in {seconds} s");
+}
+
+#[test]
 fn a_thread_is_not_created_with_a_space_in_its_id() {
     let home = Home::new();
     let server = Server::start(&home);
