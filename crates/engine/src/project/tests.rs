@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -126,6 +127,7 @@ async fn start(home: &Path, now: &Arc<AtomicI64>) -> (Events, Store, Projects) {
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
         attendance: AttendancePolicy::default(),
+        routes: BTreeMap::new(),
     };
     let projects =
         Projects::start(home, store.clone(), clock, events.clone(), settings).await.unwrap();
