@@ -290,7 +290,10 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "the store is unavailable");
                 Problem::new(Code::StoreUnavailable, "the store is temporarily unavailable")
             }
-            StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
+            StoreError::Damaged { .. } => {
+                tracing::error!(%error, "the store is damaged");
+                Problem::new(Code::StoreDamaged, error.to_string())
+            }
         }
     }
 }

@@ -52,6 +52,14 @@ pub enum StoreError {
     Damaged { what: String, reason: String },
 }
 
+/// A row whose content does not match its checksum.
+#[derive(Debug, thiserror::Error)]
+#[error("its checksum does not match its content")]
+pub(super) struct DamagedRow {
+    /// What the row describes, with its article.
+    pub(super) noun: &'static str,
+}
+
 impl StoreError {
     pub(super) fn missing(noun: &str, id: impl std::fmt::Display) -> Self {
         Self::Missing { what: format!("{noun} {id}") }
@@ -81,6 +89,10 @@ impl From<rusqlite::Error> for StoreError {
                 // A full disk, no memory, a lock held too long: all may be temporary.
                 _ => Self::unavailable(error),
             },
+            E::FromSqlConversionFailure(_, _, source) if source.is::<DamagedRow>() => {
+                let what = source.downcast_ref::<DamagedRow>().map_or("a row", |row| row.noun);
+                Self::Damaged { what: what.into(), reason: source.to_string() }
+            }
             E::FromSqlConversionFailure(..)
             | E::IntegralValueOutOfRange(..)
             | E::Utf8Error(..)

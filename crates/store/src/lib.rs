@@ -7,6 +7,7 @@
 mod bundle;
 mod check;
 mod checkpoint;
+mod checksum;
 mod commands;
 mod connect;
 mod database;
@@ -39,6 +40,8 @@ mod writer;
 mod contract;
 
 pub use bundle::{Bundle, Ids};
+pub use check::{FileCheck, check_file};
+pub use checksum::DamagedTable;
 pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
 pub use database::{Store, WriterTotals};
 pub use entries::{EntryChange, EntryIndex, EntryRow};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, Row, named_params, params, types::ValueRef};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, micros, to_json},
 };
 use model::{Moment, ShareId, TerminalId, Timestamp};
@@ -142,6 +142,7 @@ impl Store {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Share> {
+    checksum::verify(row, "a share")?;
     Ok(Share {
         share_id: row::parsed(row, "share_id")?,
         terminal_id: row::parsed(row, "terminal_id")?,

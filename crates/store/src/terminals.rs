@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError, leases,
+    Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
     removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
     versions,
@@ -244,6 +244,7 @@ pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreEr
 }
 
 fn from_row(row: &Row<'_>) -> Read<Terminal> {
+    checksum::verify(row, "a terminal")?;
     Ok(Terminal {
         terminal_id: row::parsed(row, "terminal_id")?,
         thread_id: row::parsed(row, "thread_id")?,

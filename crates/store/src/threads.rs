@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError, leases,
+    Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
     removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
     sandboxes, sessions, terminals,
@@ -527,6 +527,7 @@ fn insert(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Thread> {
+    checksum::verify(row, "a thread")?;
     Ok(Thread {
         thread_id: row::parsed(row, "thread_id")?,
         project_id: row::parsed(row, "project_id")?,

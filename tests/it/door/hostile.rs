@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Answer, Home, Server, wait_for};
+use crate::harness::{Answer, Home, Server, database, wait_for};
 
 /// Reads until the server closes; how long that took.
 fn closed(stream: &mut std::net::TcpStream) -> (Vec<u8>, Duration) {
@@ -195,7 +195,7 @@ fn requests_for_the_readiness_share_one_write() {
     let home = Home::new();
     let server = Server::start(&home);
     let writes = || -> i64 {
-        let database = rusqlite::Connection::open(home.path().join("stead.db")).unwrap();
+        let database = database(home.path());
         let sql = "SELECT coalesce(sum(value), 0) FROM meta WHERE key = 'probe'";
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     };
@@ -228,7 +228,7 @@ fn a_thread_is_not_created_with_a_space_in_its_id() {
     // One of an earlier version remains usable.
     client.post("/api/threads/old-one/exec", command.clone()).expect(200);
     server.kill();
-    let database = rusqlite::Connection::open(home.path().join("stead.db")).unwrap();
+    let database = database(home.path());
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     for table in ["threads", "terminals", "sessions", "session_records"] {
         let sql = format!("UPDATE {table} SET thread_id = 'old one' WHERE thread_id = 'old-one'");

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{World, world};
-use crate::harness::{Answer, Home, Server};
+use crate::harness::{Answer, Home, Server, database};
 
 /// The operations on a path.
 const OPERATIONS: [&str; 10] =
@@ -425,7 +425,7 @@ fn the_server_chooses_the_backends_of_routes_and_a_project_may_choose_others() {
         client.request("PUT", &target).body(id.as_bytes()).send().expect(201);
         assert_eq!(client.get(&target).expect_status(200).text(), id);
     }
-    let database = rusqlite::Connection::open(home.path().join("stead.db")).unwrap();
+    let database = database(home.path());
     let mut rows = database.prepare("SELECT project_id FROM project_entries").unwrap();
     let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
     let rows: Vec<String> = rows.map(Result::unwrap).collect();

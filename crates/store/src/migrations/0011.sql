@@ -9,11 +9,11 @@ CREATE TABLE idempotency_bytes (
   caller TEXT PRIMARY KEY,
   bytes  INTEGER NOT NULL
 ) STRICT;
-INSERT INTO idempotency_bytes
+INSERT INTO idempotency_bytes (caller, bytes)
   SELECT caller, sum(length(headers) + coalesce(length(body), 0)) FROM idempotency
   WHERE status IS NOT NULL GROUP BY caller;
 CREATE TRIGGER idempotency_answered AFTER UPDATE OF status ON idempotency BEGIN
-  INSERT INTO idempotency_bytes VALUES (new.caller,
+  INSERT INTO idempotency_bytes (caller, bytes) VALUES (new.caller,
     iif(new.status IS NULL, 0, length(new.headers) + coalesce(length(new.body), 0))
       - iif(old.status IS NULL, 0, length(old.headers) + coalesce(length(old.body), 0)))
   ON CONFLICT (caller) DO UPDATE SET bytes = bytes + excluded.bytes;
