@@ -50,6 +50,7 @@ mod sandboxes;
 mod secrets;
 mod sessions;
 mod shares;
+mod sign_in_page;
 mod signal;
 pub mod slow_body;
 mod snapshots;

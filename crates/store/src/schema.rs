@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010.sql"),
     include_str!("migrations/0011.sql"),
     include_str!("migrations/0012.sql"),
+    include_str!("migrations/0013.sql"),
 ];
 
 /// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).

@@ -125,6 +125,17 @@ impl Scribe {
                     self.events.publish(EventKind::CommandStarted { terminal_id, command_id: id });
                 }
             }
+            Event::Waiting { command, waiting } => {
+                if let Ok(command_id) = command.parse::<CommandId>() {
+                    self.flights.set_waiting(&command_id, waiting);
+                    let terminal_id = self.id.clone();
+                    self.events.publish(EventKind::CommandWaiting {
+                        terminal_id,
+                        command_id,
+                        waiting,
+                    });
+                }
+            }
             done @ Event::Done { .. } => self.finish(done).await,
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
                 // Stored first: a caller that finds the command no longer tracked reads its lengths from
