@@ -7,6 +7,7 @@
 #![allow(missing_docs)]
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
@@ -50,6 +51,7 @@ async fn in_process(home: &Path) -> Result<String> {
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
         attendance: AttendancePolicy::default(),
+        routes: BTreeMap::new(),
     };
     let events = Events::new(clock.clone());
     let projects = Projects::start(home, store, clock, events, settings).await?;

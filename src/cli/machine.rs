@@ -15,6 +15,7 @@ use super::{settings::SettingArgs, show::PrintArgs};
 use crate::server;
 use machine::is_image_name;
 use machine::namespace::{Check, Verdict};
+use store::FileCheck;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead doctor")]
@@ -32,6 +33,7 @@ pub(super) struct DoctorArgs {
 /// Reports what this machine can do; fails if it cannot run sandboxes.
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut settings = config::load(&args.settings.given()?)?.settings;
+    let database = DatabaseFinding::of(&settings.home);
     // A home of its own: a running server would take the trial sandbox for an orphan.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
@@ -45,7 +47,9 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let _ = fs::remove_dir_all(&home);
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &check)?;
+        let mut shown = serde_json::to_value(&check)?;
+        shown["database"] = json!({"sound": database.is_sound, "detail": &database.detail});
+        serde_json::to_writer_pretty(&mut out, &shown)?;
         writeln!(out)?;
     } else {
         for finding in &check.findings {
@@ -56,10 +60,40 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             };
             writeln!(out, "{word:8} {:18} {}", finding.what, finding.detail)?;
         }
+        let word = if database.is_sound { "ok" } else { "damaged" };
+        writeln!(out, "{word:8} {:18} {}", "database", database.detail)?;
         let word = if check.passes() { "can" } else { "cannot" };
         writeln!(out, "\nThis machine {word} run namespace sandboxes.")?;
     }
-    Ok(if check.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let passes = check.passes() && database.is_sound;
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The state of the database in a home.
+struct DatabaseFinding {
+    is_sound: bool,
+    detail: String,
+}
+
+impl DatabaseFinding {
+    fn of(home: &Path) -> DatabaseFinding {
+        let file = home.join("stead.db").display().to_string();
+        let (is_sound, detail) = match store::check_file(home) {
+            Ok(None) => (true, format!("{file} does not exist yet")),
+            Ok(Some(FileCheck { structure: None, damaged })) if damaged.is_empty() => {
+                (true, format!("every row of {file} matches its checksum"))
+            }
+            Ok(Some(FileCheck { structure, damaged })) => {
+                let rows = damaged.iter().map(|it| format!("{} in {}", it.rows, it.table));
+                let rows = rows.collect::<Vec<_>>().join(", ");
+                let rows = (!rows.is_empty()).then(|| format!("damaged rows: {rows}"));
+                let found: Vec<String> = structure.into_iter().chain(rows).collect();
+                (false, format!("{file}: {}", found.join("; ")))
+            }
+            Err(error) => (false, format!("cannot check {file}: {error}")),
+        };
+        DatabaseFinding { is_sound, detail }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,7 @@ use super::background::{Background, LocalSandboxes};
 use super::compute::Compute;
 use api::{self, Engine};
 use base::{clock::Clock, event::Events, metrics::Metrics};
-use config::Settings;
+use config::{RouteBackend, Settings};
 use engine::{
     lease::{Leases, RetryPolicy},
     project::{
@@ -23,7 +23,7 @@ use engine::{
     terminal::{self, ShellSetup, Terminals},
 };
 use files::memory::{HotLimits, HotMemories};
-use model::Env;
+use model::{BackendKind, Env};
 use store::{DeletedRows, Retention, Store};
 
 /// Builds the engine; nothing runs yet.
@@ -138,6 +138,19 @@ fn project_settings(settings: &Settings) -> ProjectSettings {
             recreate_on_reconnect: project.recreate_on_reconnect,
             grace: project.disconnect_grace,
         },
+        routes: project
+            .routes
+            .iter()
+            .map(|(prefix, kind)| (prefix.clone(), backend(*kind)))
+            .collect(),
+    }
+}
+
+fn backend(kind: RouteBackend) -> BackendKind {
+    match kind {
+        RouteBackend::Filesystem => BackendKind::Filesystem,
+        RouteBackend::State => BackendKind::State,
+        RouteBackend::Store => BackendKind::Store,
     }
 }
 
@@ -159,6 +172,7 @@ pub async fn recover(
         .context("the setting `provider` is invalid")?;
     engine.sessions.recover().await.context("cannot recover the sessions")?;
     let recovery = engine.terminals.recover().await.context("cannot recover the terminals")?;
+    engine.removals.resume().await.context("cannot continue the deletions")?;
     let (leases, sessions) = (engine.leases.clone(), engine.sessions.clone());
     let (provider, stop) = (engine.provider.clone(), stop.clone());
     let (finished, waited) = tokio::sync::oneshot::channel();
@@ -218,9 +232,11 @@ pub fn start(
         },
         {
             let (terminals, leases) = (engine.terminals.clone(), engine.leases.clone());
+            let store = store.clone();
             move |gone: DeletedRows| {
                 let (terminals, leases) = (terminals.clone(), leases.clone());
-                async move { removal::end(&terminals, &leases, gone).await }
+                let store = store.clone();
+                async move { removal::end(&store, &terminals, &leases, gone).await }
             }
         },
         {

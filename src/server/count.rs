@@ -60,6 +60,7 @@ fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Times
         | EventKind::ShareCreated { .. }
         | EventKind::ShareRevoked { .. }
         | EventKind::CommandStarted { .. }
+        | EventKind::CommandWaiting { .. }
         | EventKind::CommandEnded { .. }
         | EventKind::MessageAdded { .. }
         | EventKind::InstancePaused { .. }

@@ -8,7 +8,13 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::Request};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
@@ -21,11 +27,16 @@ use tokio::{
 use tokio_util::{sync::WaitForCancellationFutureOwned, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::tls::Tls;
-use api::{self, App, budget::ClientConnection};
+use super::{
+    line_ends::{HeadObserver, Heads, MAX_HEAD_BYTES},
+    tls::Tls,
+};
+use api::{
+    self, App,
+    budget::ClientConnection,
+    error::{Code, Problem},
+};
 
-/// Largest head of a request.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// How long `accept` pauses after a failure, usually for lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Minimum time between two log lines about failed accepts.
@@ -146,11 +157,15 @@ where
     let stopping = app.stopping.clone();
     let limits = &app.settings.limits;
     let of_request = peer.clone();
+    let heads = Heads::new();
+    let of_heads = heads.clone();
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let (mut parts, body) = request.into_parts();
+        let is_valid = of_heads.take(&parts.headers);
         parts.extensions.insert(of_request.clone());
         let request = Request::from_parts(parts, Body::new(body));
-        router.clone().oneshot(request)
+        let router = router.clone();
+        async move { if is_valid { router.oneshot(request).await } else { Ok(bare_line_feed()) } }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -159,7 +174,7 @@ where
         .max_buf_size(MAX_HEAD_BYTES)
         // Programs in sandboxes receive headers as they were sent.
         .preserve_header_case(true)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(HeadObserver::new(stream, heads)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -174,6 +189,14 @@ where
     if let Err(error) = ended {
         tracing::debug!(%error, peer = %peer.peer, "connection ended");
     }
+}
+
+/// Refuses a request whose head has a bare LF, and closes the connection.
+fn bare_line_feed() -> Response {
+    let detail = "a line of the request's head does not end in CRLF";
+    let mut response = Problem::new(Code::InvalidRequest, detail).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// A stream that fails when the peer does not read for too long, or when its connection is evicted.

@@ -7,6 +7,7 @@ mod background;
 mod compute;
 mod count;
 mod home;
+mod line_ends;
 mod listen;
 mod log;
 mod measure;
@@ -46,6 +47,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     forbid_inspection();
+    forbid_writing_by_others();
     settings.limits.connections = limit_connections(settings.limits.connections, descriptors);
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
@@ -66,7 +68,9 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let store = store.context("cannot open the store")?;
     let auth =
         Auth::load(store.clone(), &token, auth_mode).await.context("cannot load the tokens")?;
-    let shares = Shares::load(store.clone()).await.context("cannot load the share links")?;
+    let shares = Shares::load(store.clone(), Clock::system())
+        .await
+        .context("cannot load the share links")?;
     let metrics = Metrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
@@ -157,6 +161,14 @@ fn forbid_inspection() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "cannot prevent other processes from inspecting this one");
     }
+}
+
+/// Removes the right of other users to write from every file that this process and its hosts create. They may read
+/// below workspaces and roots, where users inside a sandbox need it; the home itself is closed to them.
+fn forbid_writing_by_others() {
+    use rustix::{fs::Mode, process::umask};
+    let inherited = umask(Mode::from_raw_mode(0o077));
+    umask(inherited | Mode::from_raw_mode(0o022));
 }
 
 /// Lowers the number of connections so that half of the descriptors remain for hosts, files and the store.

@@ -23,6 +23,7 @@ use super::{
     error::Problem,
     idempotency::KeyedRequests,
     pass::{Pass, Shares},
+    readiness::ReadinessProbe,
 };
 
 /// The size of a terminal until its first client reports one, in columns and rows.
@@ -56,6 +57,7 @@ pub struct Parts {
     /// Runs requests that continue after their clients disconnect.
     pub(super) detached: Detached,
     pub(super) keyed: KeyedRequests,
+    pub(super) readiness: ReadinessProbe,
 }
 
 /// What the API serves. [`App`] dereferences to it.
@@ -108,6 +110,7 @@ impl App {
             ),
             detached: Detached::new(settings.limits.requests),
             keyed: KeyedRequests::default(),
+            readiness: ReadinessProbe::default(),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),
             settings,

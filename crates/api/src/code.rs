@@ -50,6 +50,7 @@ pub enum Code {
     Overloaded,
     Stopping,
     StoreUnavailable,
+    StoreDamaged,
     ProviderUnavailable,
     Unreachable,
     OutOfTerminals,
@@ -117,6 +118,7 @@ impl Code {
             Code::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "The server is overloaded"),
             Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
             Code::StoreUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "The store is unavailable"),
+            Code::StoreDamaged => (StatusCode::INTERNAL_SERVER_ERROR, "The store is damaged"),
             Code::ProviderUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The provider is unavailable")
             }

@@ -21,6 +21,7 @@ use super::{
     page::{self, List},
     params::{CommandPath, TerminalPath},
     receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
+    secrets::{RevealQuery, Secrets},
     signal,
     target::{TargetCommand, TargetTerminal},
 };
@@ -49,13 +50,15 @@ const MAX_OUTPUT_RESPONSE_BYTES: u64 = 8 << 20;
 ///
 /// The receipt is available while the command runs and after it has ended.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
-    operation_id = "commands.get", params(CommandPath),
+    operation_id = "commands.get", params(CommandPath, RevealQuery),
     responses((status = 200, description = "The receipt", body = CommandReceipt)))]
 async fn show(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
+    Query(query): Query<RevealQuery>,
 ) -> Result<axum::Json<CommandReceipt>, Problem> {
-    Ok(axum::Json(receipt::read_receipt(&app, command, &terminal).await?))
+    let receipt = receipt::read_receipt(&app, command, &terminal, query.secrets()).await?;
+    Ok(axum::Json(receipt))
 }
 
 /// Selects a range of the output.
@@ -300,7 +303,7 @@ impl From<Command> for CommandView {
             offset_start: command.offset_start,
             offset_end: command.offset_end,
             cwd: command.cwd,
-            changes: command.changes.into(),
+            changes: StateChanges::new(command.changes, Secrets::Masked),
             shell_restarted: command.shell_restarted,
             limit_reached: command.limit_reached.map(Limit::word),
         }

@@ -281,6 +281,7 @@ impl From<StoreError> for Problem {
             StoreError::Missing { .. } => Problem::new(Code::NotFound, error.to_string()),
             StoreError::Exists { .. } => Problem::new(Code::Conflict, error.to_string()),
             StoreError::Conflict { .. } => Problem::new(Code::VersionConflict, error.to_string()),
+            StoreError::BadId(_) => Problem::new(Code::InvalidPath, error.to_string()),
             StoreError::Refused(refused) => Problem::from(refused.clone()),
             StoreError::SyncFailed { .. } => {
                 Problem::new(Code::StoreUnavailable, error.to_string())
@@ -289,7 +290,10 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "the store is unavailable");
                 Problem::new(Code::StoreUnavailable, "the store is temporarily unavailable")
             }
-            StoreError::Damaged { .. } => Problem::internal("cannot read the store", &error),
+            StoreError::Damaged { .. } => {
+                tracing::error!(%error, "the store is damaged");
+                Problem::new(Code::StoreDamaged, error.to_string())
+            }
         }
     }
 }

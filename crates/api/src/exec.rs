@@ -21,6 +21,7 @@ use super::{
     idempotency::Keyed,
     params::TerminalPath,
     receipt::{self, CommandReceipt},
+    secrets::Secrets,
     sse,
     target::TargetTerminal,
     terminals::check_env,
@@ -184,7 +185,7 @@ async fn run(
     let receipt = receipt::wait(&mut execution, yield_after).await?;
     app.metrics.commands.inc();
     app.metrics.command_seconds.observe(began.elapsed().as_secs_f64());
-    Ok(axum::Json(CommandReceipt::new(receipt, &terminal)).into_response())
+    Ok(axum::Json(CommandReceipt::new(receipt, &terminal, Secrets::Masked)).into_response())
 }
 
 /// Streams a command as events. Once it has started, it continues if the client disconnects.
@@ -204,7 +205,10 @@ async fn follow(
             let _ = sender.send(sse::event("started", &started)).await;
             let last = match send_output(&mut execution, &sender).await {
                 Ok(()) => match execution.finished().await {
-                    Ok(receipt) => sse::event("exit", &CommandReceipt::new(receipt, &terminal)),
+                    Ok(receipt) => {
+                        let receipt = CommandReceipt::new(receipt, &terminal, Secrets::Masked);
+                        sse::event("exit", &receipt)
+                    }
                     Err(error) => problem(error.into()),
                 },
                 Err(error) => problem(error),

@@ -33,7 +33,7 @@ use super::{
     idempotency::Scope,
     origin::{FetchSite, RequestOrigin, fetch_site, host, host_allowed, origin},
     pass::Pass,
-    query,
+    query, sign_in_page,
     slow_body::{self, Rate},
 };
 
@@ -86,12 +86,14 @@ pub async fn guard(State(state): State<GuardState>, request: Request, next: Next
     let door = state.doors.of_path(request.uri().path()).cloned();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let wants_page = sign_in_page::is_wanted(&method, request.uri().path(), request.headers());
     let request = if door.is_some() { request.map(drain::on_drop) } else { request };
 
     let mut response = match AssertUnwindSafe(admit(&state, request, next)).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => match door {
             Some(door) => door.refuse(problem),
+            None if wants_page => sign_in_page::respond(problem),
             None => problem.into_response(),
         },
         // The panic hook has logged the location and the message.

@@ -18,7 +18,6 @@ use super::{
 
 /// Deadline of the store's test write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }
@@ -57,7 +56,7 @@ async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::Stopping, "the server is stopping"));
     }
-    match tokio::time::timeout(PROBE_TIMEOUT, app.store.probe()).await {
+    match tokio::time::timeout(PROBE_TIMEOUT, app.readiness.probe(&app.store)).await {
         Ok(written) => written?,
         Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not respond")),
     }

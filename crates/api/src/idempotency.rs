@@ -110,7 +110,7 @@ impl KeyedRequests {
             Claim::Unfinished { subject: None } => {
                 return Err(Problem::new(
                     Code::OutcomeUnknown,
-                    "the server stopped during the first request; check its outcome before you repeat it",
+                    "the response to the first request is not available; check its outcome before you repeat it",
                 ));
             }
         };

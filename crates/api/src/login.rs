@@ -17,6 +17,7 @@ use super::{
     cookie,
     error::{Code, Problem},
     extract::Query,
+    sign_in_page,
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -40,9 +41,23 @@ async fn login(
     method: axum::http::Method,
     query: Query<CodeParameter>,
 ) -> Result<Response, Problem> {
+    match sign_in(&app, &headers, &method, query).await {
+        Err(problem) if sign_in_page::is_wanted(&method, "/login", &headers) => {
+            Ok(sign_in_page::respond(problem))
+        }
+        result => result,
+    }
+}
+
+async fn sign_in(
+    app: &App,
+    headers: &HeaderMap,
+    method: &axum::http::Method,
+    query: Query<CodeParameter>,
+) -> Result<Response, Problem> {
     // A prefetch or a HEAD request must not use the code up.
     let prefetch = ["sec-purpose", "purpose"].iter().any(|name| headers.contains_key(*name));
-    if prefetch || method == axum::http::Method::HEAD {
+    if prefetch || *method == axum::http::Method::HEAD {
         return Err(Problem::new(Code::Forbidden, "a sign-in link cannot be prefetched"));
     }
     let session = app
@@ -59,7 +74,7 @@ async fn login(
             "this sign-in link was used or has expired; run `stead login` for a new one",
         ));
     };
-    let cookie = set_cookie(&app, &headers, &session, SESSION_LIFETIME.as_secs());
+    let cookie = set_cookie(app, headers, &session, SESSION_LIFETIME.as_secs());
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)

@@ -153,11 +153,8 @@ async fn read(
         && query.offset.is_none()
         && query.limit.is_none()
         && !headers.contains_key("range");
-    let is_hot = match project.config.routes.is_empty() {
-        true => store == MemoryStore::Hot,
-        false => false,
-    };
-    if is_plain && is_hot {
+    let in_memory = app.projects.backend(&project, path.relative()) == Some(BackendKind::State);
+    if is_plain && in_memory {
         // The common case: from memory into the response, without a copy.
         let memory = app.projects.memory(&id).await?;
         match memory.get(path.relative()) {

@@ -17,6 +17,7 @@ use super::{
     interactive::{input, recording, resize, signal_terminal, snapshot},
     page::{List, PageQuery},
     removal::RemovalQuery,
+    secrets::RevealQuery,
     stream,
     target::{Deletable, TargetTerminal},
     terminals::{self, CreateTerminal, TerminalView},
@@ -57,8 +58,12 @@ async fn create(
     terminals::open(&app, &thread, new).await
 }
 
-async fn show(app: State<App>, target: TargetTerminal) -> axum::Json<TerminalView> {
-    terminals::show(app, target).await
+async fn show(
+    app: State<App>,
+    target: TargetTerminal,
+    query: Query<RevealQuery>,
+) -> axum::Json<TerminalView> {
+    terminals::show(app, target, query).await
 }
 
 async fn delete(

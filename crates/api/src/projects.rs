@@ -1,6 +1,6 @@
 //! Projects: create, list, change, pin, delete.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{extract::State, http::StatusCode};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use super::{
     removal::RemovalQuery,
 };
 use engine::project::{ProjectChoices, cleanup};
-use model::{Project, ProjectConfig, ProjectId};
+use model::{BackendKind, Project, ProjectConfig, ProjectId};
 use store::ProjectFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -43,6 +43,10 @@ pub(super) struct ProjectView {
     /// Settings of this project that differ from the defaults.
     #[schema(value_type = Object)]
     config: ProjectConfig,
+    /// The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
+    /// (database). Routes of `config` take precedence over the setting `project.routes` of the server.
+    #[schema(value_type = Object)]
+    routes: BTreeMap<String, BackendKind>,
     /// Whether the project is exempt from automatic deletion.
     pinned: bool,
     /// Time of its automatic deletion without further activity; null means never.
@@ -80,7 +84,9 @@ struct ProjectCounts {
 
 pub(super) fn project_view(app: &App, project: Project) -> ProjectView {
     let policy = &app.projects.settings().cleanup;
+    let routes = app.projects.routes(&project).into_iter();
     ProjectView {
+        routes: routes.map(|(prefix, kind)| (format!("/{prefix}"), kind)).collect(),
         deletes_at: cleanup::deletes_at(&project, policy),
         prefix: project.project_id.prefix().to_owned(),
         project_id: project.project_id.to_string(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use wire::Stream;
 
-use super::{App, error::Problem, signal};
+use super::{App, error::Problem, secrets::Secrets, signal};
 
 /// Most bytes of each stream in a receipt; `/output` has the rest.
 pub(super) const MAX_RECEIPT_OUTPUT_BYTES: u64 = 1 << 20;
@@ -77,14 +77,15 @@ pub(super) struct StateChanges {
     env: EnvChange,
 }
 
-impl From<Changes> for StateChanges {
-    fn from(Changes { cwd, env }: Changes) -> StateChanges {
-        StateChanges { cwd, env }
+impl StateChanges {
+    pub(super) fn new(Changes { cwd, env }: Changes, secrets: Secrets) -> StateChanges {
+        let EnvChange { set, unset } = env;
+        StateChanges { cwd, env: EnvChange { set: secrets.env(set), unset } }
     }
 }
 
 impl CommandReceipt {
-    pub(super) fn new(receipt: Receipt, terminal: &Terminal) -> CommandReceipt {
+    pub(super) fn new(receipt: Receipt, terminal: &Terminal, secrets: Secrets) -> CommandReceipt {
         let Receipt { command, stdout, stderr, truncated, waiting_for_input } = receipt;
         let end = if truncated { OutputEnd::Truncated } else { OutputEnd::Complete };
         let (stdout, stdout_base64) = text_or_base64(stdout, end);
@@ -112,7 +113,7 @@ impl CommandReceipt {
             terminal_id: command.terminal_id.to_string(),
             version: command.version_after.unwrap_or(command.version_before),
             cwd: command.cwd.unwrap_or_else(|| terminal.cwd.clone()),
-            changes: command.changes.into(),
+            changes: StateChanges::new(command.changes, secrets),
         }
     }
 }
@@ -153,6 +154,7 @@ pub(super) async fn read_receipt(
     app: &App,
     command: Command,
     terminal: &Terminal,
+    secrets: Secrets,
 ) -> Result<CommandReceipt, Problem> {
     let mut command = command;
     let stdout = head(app, &command, terminal, Stream::Stdout).await?;
@@ -163,7 +165,7 @@ pub(super) async fn read_receipt(
         command.stdout_bytes > stdout.len() as u64 || command.stderr_bytes > stderr.len() as u64;
     let waiting_for_input = app.terminals.waits(&command, terminal).await;
     let receipt = Receipt { command, stdout, stderr, truncated, waiting_for_input };
-    Ok(CommandReceipt::new(receipt, terminal))
+    Ok(CommandReceipt::new(receipt, terminal, secrets))
 }
 
 /// Responds to a repeated request with the command that the first one started; returns `None` if the host never
@@ -181,10 +183,12 @@ pub(super) async fn of_started(
     }
     if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
         let receipt = wait(&mut execution, yield_after).await?;
-        return Ok(Some(axum::Json(CommandReceipt::new(receipt, terminal)).into_response()));
+        let receipt = CommandReceipt::new(receipt, terminal, Secrets::Masked);
+        return Ok(Some(axum::Json(receipt).into_response()));
     }
     let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
-    Ok(Some(axum::Json(read_receipt(app, command, terminal).await?).into_response()))
+    let receipt = read_receipt(app, command, terminal, Secrets::Masked).await?;
+    Ok(Some(axum::Json(receipt).into_response()))
 }
 
 /// Waits until a command has ended, or for `yield_after`, and returns its receipt.

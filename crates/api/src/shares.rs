@@ -26,7 +26,7 @@ use super::{
     target::TargetTerminal,
 };
 use base::event::EventKind;
-use model::{ShareId, Timestamp};
+use model::{Moment, ShareId, Timestamp};
 use store::Share;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -80,10 +80,10 @@ struct ShareView {
 }
 
 impl ShareView {
-    fn new(share: &Share) -> ShareView {
+    fn new(share: &Share, now: &Moment) -> ShareView {
         let status = match share.revoked_at {
             Some(_) => "revoked",
-            None if share.expires_at <= Timestamp::now() => "expired",
+            None if share.left(now).is_zero() => "expired",
             None => "active",
         };
         ShareView {
@@ -91,7 +91,7 @@ impl ShareView {
             terminal_id: share.terminal_id.to_string(),
             name: share.name.clone(),
             status,
-            created_at: share.created_at,
+            created_at: share.created.at,
             expires_at: share.expires_at,
             revoked_at: share.revoked_at,
             url: None,
@@ -119,14 +119,14 @@ async fn create(
     if !(1..=MAX_LIFETIME_S).contains(&seconds) {
         return Err(Problem::body("/expires_in_s", format!("must be 1 to {MAX_LIFETIME_S}")));
     }
-    let created_at = Timestamp::now();
+    let created = app.now();
     let lifetime = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
     let mut share = Share {
         share_id: ShareId::fresh(),
         terminal_id: terminal.terminal_id,
         name: new.name,
-        created_at,
-        expires_at: created_at.checked_add(lifetime).unwrap_or(Timestamp::MAX),
+        created,
+        expires_at: created.at.checked_add(lifetime).unwrap_or(Timestamp::MAX),
         revoked_at: None,
     };
     // The answer holds a secret and is not kept; asked again with the same key, the same share gets
@@ -147,7 +147,7 @@ async fn create(
     });
     let url = Some(format!("{}/ui/share#{secret}", app.url));
     let mut response =
-        (StatusCode::CREATED, axum::Json(ShareView { url, ..ShareView::new(&share) }))
+        (StatusCode::CREATED, axum::Json(ShareView { url, ..ShareView::new(&share, &app.now()) }))
             .into_response();
     response.extensions_mut().insert(NotStored);
     Ok(response)
@@ -177,7 +177,8 @@ async fn list_of_terminal(
 ) -> Result<axum::Json<List<ShareView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = app.store.shares(Some(&terminal.terminal_id), request).await?;
-    Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
+    let now = app.now();
+    Ok(axum::Json(page.map(|share| ShareView::new(&share, &now)).into()))
 }
 
 /// List all share links, newest first.
@@ -192,7 +193,8 @@ async fn list(
 ) -> Result<axum::Json<List<ShareView>>, Problem> {
     let request = page::request(query.limit, query.cursor.as_deref())?;
     let page = app.store.shares(None, request).await?;
-    Ok(axum::Json(page.map(|share| ShareView::new(&share)).into()))
+    let now = app.now();
+    Ok(axum::Json(page.map(|share| ShareView::new(&share, &now)).into()))
 }
 
 /// Revoke a share link.
@@ -238,7 +240,7 @@ async fn open(
         return Err(Problem::new(Code::Unauthorized, "this share link has expired or was revoked"));
     };
     let cookie = cookie(&app, &headers, &pass, &opening.secret);
-    let mut response = axum::Json(ShareView::new(pass.share())).into_response();
+    let mut response = axum::Json(ShareView::new(pass.share(), &app.now())).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     response.extensions_mut().insert(NotStored);
     Ok(response)
@@ -246,7 +248,7 @@ async fn open(
 
 /// Limits the cookie to the routes of the terminal.
 fn cookie(app: &App, headers: &HeaderMap, pass: &Pass, secret: &str) -> HeaderValue {
-    let left = pass.share().expires_at.duration_since(Timestamp::now()).as_secs().max(0);
+    let left = pass.share().left(&app.now()).as_secs();
     let text = format!(
         "{}={secret}; Path=/api/terminals/{}; Max-Age={left}; HttpOnly; SameSite=Strict{}",
         app.share_cookie(),
@@ -270,7 +272,7 @@ async fn mine(
     let cookie = || cookie::value(&headers, &app.share_cookie()).and_then(|it| app.shares.pass(it));
     let pass: Option<Arc<Pass>> = guest.0.or_else(cookie);
     pass.filter(|pass| pass.share().terminal_id == terminal.terminal_id)
-        .map(|pass| axum::Json(ShareView::new(pass.share())))
+        .map(|pass| axum::Json(ShareView::new(pass.share(), &app.now())))
         .ok_or_else(|| {
             Problem::new(Code::NotFound, "this request is not authenticated with a share link")
         })

@@ -14,6 +14,7 @@ use super::{
     extract::{Json, OptionalJson, Path, Query},
     page::{List, PageQuery},
     params::TerminalPath,
+    secrets::Secrets,
     target::TargetTerminal,
     terminals::{TerminalView, check_env, check_name},
 };
@@ -62,7 +63,7 @@ async fn state_of(app: &App, id: &TerminalId) -> Result<axum::Json<TerminalState
         terminal_id: terminal.terminal_id.to_string(),
         version: terminal.version,
         cwd: terminal.cwd,
-        env_delta: terminal.env_delta,
+        env_delta: Secrets::Masked.delta(terminal.env_delta),
     }))
 }
 
@@ -155,6 +156,8 @@ struct VersionPath {
 struct VersionQuery {
     /// Return only the differences from this version.
     since: Option<u64>,
+    /// `true` returns the values of variables whose names suggest a secret; by default they are `***`.
+    reveal: Option<bool>,
 }
 
 /// Get one version of the state of a terminal.
@@ -181,10 +184,16 @@ async fn version(
         unset.extend(before.keys().filter(|name| !env.contains_key(*name)).cloned());
         env.retain(|name, value| before.get(name) != Some(value));
     }
+    let secrets = Secrets::new(query.reveal);
+    let env = secrets.env(env);
     let sections = state
         .sections
         .into_iter()
         .filter(|(name, _)| !name.starts_with("stead.") && name != "env")
+        .map(|(name, bytes)| match name.as_str() {
+            "vars" | "readonly" => (name, secrets.source(&bytes)),
+            _ => (name, bytes),
+        })
         .map(|(name, bytes)| (name, String::from_utf8_lossy(&bytes).into_owned()))
         .collect();
     let (terminal_id, cwd) = (id.to_string(), state.cwd);
@@ -238,7 +247,7 @@ async fn fork(
     check_version(&terminal, version)?;
     let other = app.terminals.fork(&terminal, version).await?;
     let facts = app.terminals.facts(&other).await;
-    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(other, facts))))
+    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(other, facts, Secrets::Masked))))
 }
 
 fn check_version(terminal: &Terminal, version: u64) -> Result<(), Problem> {

@@ -16,6 +16,7 @@ use super::{
     page::{self, List, PageQuery},
     params::{TerminalPath, ThreadPath},
     removal::RemovalQuery,
+    secrets::{RevealQuery, Secrets},
     signal,
     target::{Deletable, TargetTerminal},
 };
@@ -106,7 +107,7 @@ pub(super) struct TerminalView {
 }
 
 impl TerminalView {
-    pub(super) fn new(terminal: Terminal, facts: TerminalFacts) -> TerminalView {
+    pub(super) fn new(terminal: Terminal, facts: TerminalFacts, secrets: Secrets) -> TerminalView {
         let status = match (&facts, &terminal.status) {
             (TerminalFacts { live: true, .. }, _) => TerminalStatus::Live.word(),
             (TerminalFacts { exit: Some(_), .. }, _) => "exited",
@@ -127,7 +128,7 @@ impl TerminalView {
             rows: facts.rows,
             title: facts.title,
             cwd: terminal.cwd,
-            env_delta: terminal.env_delta,
+            env_delta: secrets.delta(terminal.env_delta),
             version: terminal.version,
             clients: facts.clients,
             driver: facts.driver,
@@ -175,7 +176,7 @@ async fn with_facts(app: &App, page: Page<Terminal>) -> Page<TerminalView> {
     let mut views = Vec::new();
     for terminal in items {
         let facts = app.terminals.facts(&terminal).await;
-        views.push(TerminalView::new(terminal, facts));
+        views.push(TerminalView::new(terminal, facts, Secrets::Masked));
     }
     Page { items: views, next }
 }
@@ -255,7 +256,7 @@ pub(super) async fn open(
         })
         .await?;
     let facts = app.terminals.facts(&terminal).await;
-    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(terminal, facts))))
+    Ok((StatusCode::CREATED, axum::Json(TerminalView::new(terminal, facts, Secrets::Masked))))
 }
 
 /// List the terminals of a thread, oldest first.
@@ -289,14 +290,15 @@ async fn create(
 
 /// Get a terminal.
 #[utoipa::path(get, path = "/api/terminals/{id}", tag = "terminals",
-    operation_id = "terminals.get", params(TerminalPath),
+    operation_id = "terminals.get", params(TerminalPath, RevealQuery),
     responses((status = 200, description = "The terminal", body = TerminalView)))]
 pub(super) async fn show(
     State(app): State<App>,
     TargetTerminal(terminal): TargetTerminal,
+    Query(query): Query<RevealQuery>,
 ) -> axum::Json<TerminalView> {
     let facts = app.terminals.facts(&terminal).await;
-    axum::Json(TerminalView::new(terminal, facts))
+    axum::Json(TerminalView::new(terminal, facts, query.secrets()))
 }
 
 /// Delete a terminal and end all its processes.

@@ -17,6 +17,7 @@ use super::{
     page::{self, List},
     params::ThreadPath,
     removal::RemovalQuery,
+    secrets::{RevealQuery, Secrets},
 };
 use model::{ProjectId, Terminal, Thread, ThreadId};
 use store::{CommandQuery, Page, PageRequest, ThreadFilter};
@@ -63,7 +64,7 @@ struct ThreadRow {
     provider: Option<String>,
     /// Compute of the thread.
     sandbox: ThreadRowSandbox,
-    /// The latest command in its default terminal.
+    /// The command that runs in its default terminal, or else the latest one.
     last_command: Option<LastCommand>,
     /// Number of clients attached to its terminals.
     clients: usize,
@@ -89,7 +90,7 @@ struct ThreadRowSandbox {
     status: &'static str,
 }
 
-/// The latest command of a terminal.
+/// The current or latest command of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
 struct LastCommand {
     /// Id of the command.
@@ -100,6 +101,45 @@ struct LastCommand {
     status: &'static str,
     /// Exit code; null unless the command exited.
     exit_code: Option<i32>,
+    /// Whether the command is queued or running.
+    running: bool,
+    /// Start time; null for a command that has not started.
+    #[schema(value_type = Option<String>)]
+    started_at: Option<Timestamp>,
+    /// End time; null for a command that has not ended.
+    #[schema(value_type = Option<String>)]
+    finished_at: Option<Timestamp>,
+    /// Whether the command waits for input on the terminal.
+    waiting_for_input: bool,
+}
+
+/// Returns the command that runs in the default terminal of a thread, or else the latest one.
+async fn last_command(app: &App, thread: &Thread) -> Result<Option<LastCommand>, Problem> {
+    let (command, waiting_for_input) = match app.terminals.current_command(&thread.terminal_id) {
+        Some(current) => current,
+        None => {
+            let (query, first) = (CommandQuery::default(), PageRequest::first(1));
+            let page = app.store.commands(&thread.terminal_id, query, first).await?;
+            let Some(command) = page.items.into_iter().next() else { return Ok(None) };
+            (command, false)
+        }
+    };
+    Ok(Some(LastCommand {
+        command: command.text.chars().take(MAX_COMMAND_CHARS).collect(),
+        status: command.status.word(),
+        exit_code: command.exit_code,
+        running: !command.status.is_end(),
+        started_at: command.started_at,
+        finished_at: command.finished_at,
+        waiting_for_input,
+        command_id: command.command_id.to_string(),
+    }))
+}
+
+/// Returns the time of the last change or use. A command that runs is use from its start.
+fn last_use(thread: &Thread, last_command: Option<&LastCommand>) -> Timestamp {
+    let started_at = last_command.and_then(|last| last.started_at);
+    thread.updated_at.max(started_at.unwrap_or(thread.updated_at))
 }
 
 /// Characters of a command's text in a list.
@@ -112,8 +152,8 @@ async fn row(
     attended: Option<(usize, Option<String>)>,
 ) -> Result<ThreadRow, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
-    let query = CommandQuery::default();
-    let page = app.store.commands(&thread.terminal_id, query, PageRequest::first(1)).await?;
+    let last_command = last_command(app, &thread).await?;
+    let updated_at = last_use(&thread, last_command.as_ref());
     let (clients, driver) = attended.unwrap_or_default();
     Ok(ThreadRow {
         thread_id: thread.thread_id.to_string(),
@@ -125,17 +165,12 @@ async fn row(
             status: instance_state(lease.as_ref()).unwrap_or("none"),
             kind: lease.map_or_else(String::new, |lease| lease.provider),
         },
-        last_command: page.items.into_iter().next().map(|command| LastCommand {
-            command_id: command.command_id.to_string(),
-            command: command.text.chars().take(MAX_COMMAND_CHARS).collect(),
-            status: command.status.word(),
-            exit_code: command.exit_code,
-        }),
+        updated_at,
+        last_command,
         clients,
         driver,
         labels: thread.labels,
         created_at: thread.created_at,
-        updated_at: thread.updated_at,
     })
 }
 
@@ -170,6 +205,8 @@ pub(super) struct ThreadView {
     messages: Vec<MessageView>,
     /// Compute of the thread.
     sandbox: ThreadSandbox,
+    /// The command that runs in its default terminal, or else the latest one.
+    last_command: Option<LastCommand>,
     /// Labels set by clients.
     labels: BTreeMap<String, String>,
     /// Creation time.
@@ -203,6 +240,8 @@ pub(super) async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
 pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let session = app.sessions.current(&thread.thread_id).await?;
+    let last_command = last_command(app, &thread).await?;
+    let updated_at = last_use(&thread, last_command.as_ref());
     let page = app.store.messages(&thread.thread_id, PageRequest::first(MAX_VIEW_MESSAGES)).await?;
     Ok(ThreadView {
         thread_id: thread.thread_id.to_string(),
@@ -215,9 +254,10 @@ pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView,
             terminal_id: thread.terminal_id.to_string(),
             lease_id: thread.lease_id.to_string(),
         },
+        updated_at,
+        last_command,
         labels: thread.labels,
         created_at: thread.created_at,
-        updated_at: thread.updated_at,
     })
 }
 
@@ -276,14 +316,14 @@ struct DefaultTerminal {
     updated_at: Timestamp,
 }
 
-impl From<Terminal> for DefaultTerminal {
-    fn from(terminal: Terminal) -> DefaultTerminal {
+impl DefaultTerminal {
+    fn new(terminal: Terminal, secrets: Secrets) -> DefaultTerminal {
         DefaultTerminal {
             thread_id: terminal.thread_id.to_string(),
             terminal_id: terminal.terminal_id.to_string(),
             lease_id: terminal.lease_id.to_string(),
             cwd: terminal.cwd,
-            env_delta: terminal.env_delta,
+            env_delta: secrets.delta(terminal.env_delta),
             version: terminal.version,
             created_at: terminal.created_at,
             updated_at: terminal.updated_at,
@@ -293,16 +333,17 @@ impl From<Terminal> for DefaultTerminal {
 
 /// Get the state of the default terminal of a thread.
 #[utoipa::path(get, path = "/api/threads/{tid}/terminal", tag = "threads",
-    operation_id = "threads.get_terminal", params(ThreadPath),
+    operation_id = "threads.get_terminal", params(ThreadPath, RevealQuery),
     responses((status = 200, description = "The default terminal", body = DefaultTerminal)))]
 async fn terminal(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
+    Query(query): Query<RevealQuery>,
 ) -> Result<axum::Json<DefaultTerminal>, Problem> {
     let thread = find(&app, &id).await?;
     let terminal = app.store.terminal(&thread.terminal_id).await?;
     let terminal = terminal.ok_or_else(|| Problem::missing("terminal of thread", &id))?;
-    Ok(axum::Json(terminal.into()))
+    Ok(axum::Json(DefaultTerminal::new(terminal, query.secrets())))
 }
 
 /// Get the lease of a thread.

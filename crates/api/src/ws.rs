@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::{
     extract::{
         State,
-        ws::{Message, WebSocket, WebSocketUpgrade},
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
     },
     response::Response,
 };
@@ -43,7 +43,7 @@ use engine::terminal::{
 };
 use model::Terminal;
 
-/// How long a client may take to read that the server is stopping.
+/// How long a client may take to read why its connection ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Control messages queued for a client; one that sends faster than it reads is disconnected.
 const MAX_QUEUED_MESSAGES: usize = 64;
@@ -117,6 +117,12 @@ async fn serve(
     app.events.publish(watched());
 }
 
+/// What `receive` has for the client; `send` owns the sink.
+enum Control {
+    Message(Value),
+    Close(CloseFrame),
+}
+
 type Sink = SplitSink<WebSocket, Message>;
 
 async fn send(
@@ -125,7 +131,7 @@ async fn send(
     mut watcher: Watcher,
     (mode, encoding): (ClientMode, SnapshotEncoding),
     mut sink: Sink,
-    mut messages: mpsc::Receiver<Value>,
+    mut messages: mpsc::Receiver<Control>,
 ) {
     let facts = app.terminals.facts(terminal).await;
     let drives = facts.driving == Some(watcher.client());
@@ -141,10 +147,17 @@ async fn send(
     loop {
         let update = tokio::select! {
             biased;
-            Some(message) = messages.recv() => {
-                if send_text(&mut sink, &message).await.is_err() { return }
-                continue;
-            }
+            Some(message) = messages.recv() => match message {
+                Control::Message(message) => {
+                    if send_text(&mut sink, &message).await.is_err() { return }
+                    continue;
+                }
+                Control::Close(frame) => {
+                    let _ = sink.send(Message::Close(Some(frame))).await;
+                    // Closing at once could reset the connection before the client has read the frame.
+                    return std::future::pending().await;
+                }
+            },
             update = watcher.next() => update,
             () = app.stopping.cancelled() => {
                 let notice = json!({"type": "notice", "code": "stopping",
@@ -257,15 +270,26 @@ async fn receive(
     (client, permission): (ClientId, Permission),
     asks: mpsc::Sender<Box<OwnerRequest>>,
     mut stream: SplitStream<WebSocket>,
-    control: mpsc::Sender<Value>,
+    control: mpsc::Sender<Control>,
 ) {
     let client = SocketClient { app, terminal, client, permission, asks };
-    while let Some(Ok(message)) = stream.next().await {
+    while let Some(message) = stream.next().await {
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => {
+                if let Some(frame) = close_frame(error) {
+                    // `send` sends it, and this ends the connection.
+                    let _ = control.try_send(Control::Close(frame));
+                    tokio::time::sleep(STOP_TIMEOUT).await;
+                }
+                return;
+            }
+        };
         let result = match message {
             Message::Binary(bytes) => client.typed("", bytes).await,
             Message::Text(text) => match extract::parse::<ClientMessage>(text.as_bytes()) {
                 Ok(ClientMessage::Ping) => {
-                    if control.try_send(json!({"type": "pong"})).is_err() {
+                    if control.try_send(Control::Message(json!({"type": "pong"}))).is_err() {
                         return;
                     }
                     Ok(())
@@ -279,11 +303,26 @@ async fn receive(
         if let Err(problem) = result {
             let error = json!({"type": "error", "code": problem.code().name(),
                 "detail": problem.detail()});
-            if control.try_send(error).is_err() {
+            if control.try_send(Control::Message(error)).is_err() {
                 return;
             }
         }
     }
+}
+
+/// Returns the reason to send for an invalid frame (RFC 6455, 7.4.1); `None` if the connection is lost.
+fn close_frame(error: axum::Error) -> Option<CloseFrame> {
+    use tungstenite::{Error, error::ProtocolError};
+    let error = error.into_inner();
+    let error = error.downcast_ref::<Error>()?;
+    let code = match error {
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => return None,
+        Error::Protocol(_) => close_code::PROTOCOL,
+        Error::Utf8(_) => close_code::INVALID,
+        Error::Capacity(_) => close_code::SIZE,
+        _ => return None,
+    };
+    Some(CloseFrame { code, reason: error.to_string().into() })
 }
 
 /// The rights of a client.

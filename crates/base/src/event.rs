@@ -100,6 +100,12 @@ pub enum EventKind {
         terminal_id: TerminalId,
         command_id: CommandId,
     },
+    /// The command began to wait for input, or stopped waiting.
+    CommandWaiting {
+        terminal_id: TerminalId,
+        command_id: CommandId,
+        waiting: bool,
+    },
     /// The command ended, and its receipt is stored.
     CommandEnded {
         terminal_id: TerminalId,

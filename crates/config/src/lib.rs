@@ -24,7 +24,9 @@ pub use settings::{
     AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
     Settings, Terminals, TlsFiles,
 };
-pub use value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime, parse_duration};
+pub use value::{
+    ExpiryAction, LogFormat, LogLevel, RouteBackend, Secret, VendorRuntime, parse_duration,
+};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,8 +1,8 @@
 //! The settings as typed values, one struct per section of `stead.toml`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime};
+use super::value::{ExpiryAction, LogFormat, LogLevel, RouteBackend, Secret, VendorRuntime};
 
 /// The effective settings of one server.
 #[derive(Debug, Clone)]
@@ -221,6 +221,8 @@ pub struct Projects {
     pub recreate_on_reconnect: bool,
     /// How long the last client may be away before anything is stopped.
     pub disconnect_grace: Duration,
+    /// Backends of the file tree by prefix, where a project does not choose others.
+    pub routes: BTreeMap<String, RouteBackend>,
 }
 
 /// Hot memories: how much, and how often they are written out.

@@ -1,6 +1,6 @@
 //! The one list of settings: name, default, meaning, and where the value goes.
 
-use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     settings::{
@@ -189,6 +189,10 @@ settings! {
         "make a stopped instance again for a client that comes back; a project may say otherwise";
     "project.disconnect_grace" = "10s" => project.disconnect_grace,
         "how long the last client may be away before anything is stopped";
+    "project.routes" = "/workspace=filesystem,/memories/hot=state,/memories/persistent=filesystem"
+        => project.routes,
+        "backends of the file tree by prefix: filesystem (disk), state (memory) or store (database); \
+         a project may choose others";
     "memory.snapshot_interval" = "5m" => memory.snapshot_interval,
         "time between two snapshots of the hot memories";
     "memory.max_entries" = "10000" => memory.max_entries,
@@ -292,6 +296,7 @@ pub(super) fn blank() -> Settings {
             stop_on_disconnect: false,
             recreate_on_reconnect: false,
             disconnect_grace: Duration::ZERO,
+            routes: BTreeMap::new(),
         },
         memory: Memories {
             snapshot_interval: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! How the text of a setting becomes its value.
 
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -42,6 +43,17 @@ pub enum VendorRuntime {
     Host,
     /// Commands that the vendor runs.
     Remote,
+}
+
+/// What holds the files below a route of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteBackend {
+    /// A directory on disk.
+    Filesystem,
+    /// Memory, with a log on disk.
+    State,
+    /// Rows of the database.
+    Store,
 }
 
 /// A type a setting can have.
@@ -100,6 +112,22 @@ impl Value for Vec<String> {
     fn parse(text: &str) -> Result<Self, String> {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         Ok(items.map(str::to_owned).collect())
+    }
+}
+
+impl Value for BTreeMap<String, RouteBackend> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut routes = BTreeMap::new();
+        for item in Vec::parse(text)? {
+            let (prefix, backend) = item
+                .split_once('=')
+                .ok_or_else(|| format!("expected PREFIX=BACKEND instead of {item:?}"))?;
+            if !prefix.trim().starts_with('/') {
+                return Err(format!("the prefix {prefix:?} does not begin with a slash"));
+            }
+            routes.insert(prefix.trim().to_owned(), RouteBackend::parse(backend.trim())?);
+        }
+        Ok(routes)
     }
 }
 
@@ -194,6 +222,7 @@ words!(LogLevel {
     "error" => Error, "warn" => Warn, "info" => Info, "debug" => Debug, "trace" => Trace
 });
 words!(ExpiryAction { "keep" => Keep, "pause" => Pause, "stop" => Stop });
+words!(RouteBackend { "filesystem" => Filesystem, "state" => State, "store" => Store });
 words!(VendorRuntime { "host" => Host, "remote" => Remote });
 
 #[cfg(test)]
@@ -223,6 +252,17 @@ mod tests {
                 .map(size),
             [Some(12), Some(1024), Some(16 << 20), Some(2 << 30), None, None, None, None]
         );
+    }
+
+    #[test]
+    fn routes_are_pairs_of_a_prefix_and_a_backend() {
+        let routes = |text: &str| BTreeMap::<String, RouteBackend>::parse(text);
+        let expected = [("/a".to_owned(), RouteBackend::Store), ("/b".into(), RouteBackend::State)];
+        assert_eq!(routes("/a=store, /b = state"), Ok(expected.into()));
+        assert_eq!(routes(""), Ok(BTreeMap::new()));
+        for bad in ["/a", "a=store", "/a=disk", "=state"] {
+            assert!(routes(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!   delete ──▶ rows gone, leases wanted gone ──▶ caller, which may wait up to `REMOVAL_WAIT`
 //!                       └──▶ task: end shells, destroy leases, remove directories; again until it is done
 //! ```
-//! A server that is killed in between leaves leases that are wanted gone, which the next start and the
-//! reaper destroy, and shells and directories without a row, which [`Terminals::reap`] removes.
+//! The transaction that deletes the rows also records the deletion, until the task is done: the next start continues
+//! where a killed server stopped ([`Removals::resume`]), and a repeated `DELETE` finds it in progress.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,7 +26,7 @@ use crate::{
 };
 use base::event::{EventKind, Events};
 use model::{LeaseId, Terminal, TerminalId, ThreadId, Timestamp};
-use store::{DeletedRows, Store, StoreError};
+use store::{DeletedRows, Store, StoreError, UnfinishedRemoval};
 
 /// How long a caller waits for what it deletes to be gone.
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
@@ -107,11 +107,7 @@ impl Removals {
         let id = &terminal.terminal_id;
         let removing = self.begin("terminal", id);
         match self.0.store.delete_terminal(id, now).await {
-            Ok(lease) => {
-                let terminals = vec![(id.clone(), terminal.lease_id.clone())];
-                let gone = DeletedRows { terminals, leases: lease.into_iter().collect() };
-                Ok(self.end_gone(removing, gone))
-            }
+            Ok(gone) => Ok(self.end_gone(removing, gone)),
             Err(error) => self.removed_by_another(removing, "terminal", id, error),
         }
     }
@@ -149,18 +145,47 @@ impl Removals {
 
     /// Ends what deleted rows leave behind, in a task of the server.
     #[must_use]
-    pub fn end_gone(&self, mut removing: Removing, gone: DeletedRows) -> Removal {
+    pub fn end_gone(&self, removing: Removing, gone: DeletedRows) -> Removal {
         for (terminal_id, _) in &gone.terminals {
-            removing.add("terminal", terminal_id);
             self.0.events.publish(EventKind::TerminalDeleted { terminal_id: terminal_id.clone() });
         }
+        let shared = self.0.clone();
+        self.spawn(removing, gone, |gone| async move {
+            end(&shared.store, &shared.terminals, &shared.leases, gone).await;
+        })
+    }
+
+    /// Continues the deletions that an earlier server did not complete.
+    pub async fn resume(&self) -> Result<(), StoreError> {
+        for UnfinishedRemoval { noun, id, gone } in self.0.store.unfinished_removals().await? {
+            let removing = self.begin(&noun, &id);
+            let shared = self.0.clone();
+            let _ = self.spawn(removing, gone, |gone| async move {
+                end_shells_without_rows(&shared.terminals, &gone).await;
+                end(&shared.store, &shared.terminals, &shared.leases, gone).await;
+            });
+        }
+        Ok(())
+    }
+
+    fn spawn<F>(
+        &self,
+        mut removing: Removing,
+        gone: DeletedRows,
+        end: impl FnOnce(DeletedRows) -> F,
+    ) -> Removal
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for (terminal_id, _) in &gone.terminals {
+            removing.add("terminal", terminal_id);
+        }
         let removal = removing.removal();
-        let (terminals, leases) = (self.0.terminals.clone(), self.0.leases.clone());
-        let stop = self.0.stop.clone();
+        let (stop, ending) = (self.0.stop.clone(), end(gone));
         self.0.tasks.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = end(&terminals, &leases, gone) => {}
+                () = ending => {}
             }
             drop(removing);
         });
@@ -218,8 +243,19 @@ impl Removal {
     }
 }
 
-/// Ends what deleted rows leave behind, however often that has to be tried.
-pub async fn end(terminals: &Terminals, leases: &Leases, gone: DeletedRows) {
+/// Ends the shells of deleted terminals in hosts that other terminals still use. This server has not adopted them,
+/// because they have no rows.
+async fn end_shells_without_rows(terminals: &Terminals, gone: &DeletedRows) {
+    let mut hosts: Vec<LeaseId> = gone.terminals.iter().map(|(_, lease)| lease.clone()).collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts.retain(|lease| !gone.leases.contains(lease));
+    let reap = |lease: LeaseId| async move { terminals.reap_lease(&lease).await.map(drop) };
+    again("end the shells of deleted terminals of a lease", hosts, reap).await;
+}
+
+/// Ends what deleted rows leave behind, however often that has to be tried, and then forgets the deletion.
+pub async fn end(store: &Store, terminals: &Terminals, leases: &Leases, gone: DeletedRows) {
     let doomed: HashSet<LeaseId> = gone.leases.iter().cloned().collect();
     // A shell whose instance goes needs not be told: that would wait for a host that may not answer.
     let (discarded, closed): (Vec<_>, Vec<_>) =
@@ -242,6 +278,10 @@ pub async fn end(terminals: &Terminals, leases: &Leases, gone: DeletedRows) {
     };
     let close = |id: TerminalId| async move { terminals.close(&id).await };
     tokio::join!(destroyed, again("end a terminal", closed, close));
+    if let Err(error) = store.finish_removals(gone.removals).await {
+        // The next start finds that nothing is left to end.
+        tracing::warn!(%error, "cannot record that a deletion is complete");
+    }
 }
 
 /// Does something for each of several, and again for those for which it failed, with pauses in between.

@@ -167,6 +167,16 @@ impl ProjectId {
     }
 }
 
+impl ThreadId {
+    /// Refuses an id for a new thread that threads of earlier versions may have.
+    pub fn check_new(&self) -> Result<(), BadId> {
+        match self.0.chars().any(char::is_whitespace) {
+            true => Err(BadId { kind: "a thread id", why: "it contains a space" }),
+            false => Ok(()),
+        }
+    }
+}
+
 fn check_thread(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("it is empty"),
@@ -225,6 +235,14 @@ mod tests {
         }
         for bad in ["", ".", "..", "a/b", "a\nb", "\0", "a\u{7f}", "\u{85}", &"x".repeat(201)] {
             assert!(bad.parse::<ThreadId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_thread_id_has_no_spaces() {
+        for (text, expected) in [("a", true), ("a b", false), (" a", false), ("a\u{a0}b", false)] {
+            let id: ThreadId = text.parse().unwrap();
+            assert_eq!(id.check_new().is_ok(), expected, "{text:?}");
         }
     }
 

@@ -9,6 +9,7 @@ mod lease;
 mod moment;
 mod project;
 mod sandbox;
+mod secret;
 mod session;
 mod template;
 mod terminal;
@@ -29,6 +30,7 @@ pub use project::{BackendKind, Project, ProjectConfig, SessionRecord, Statistics
 pub use sandbox::{
     Expiry, ExpiryAction, PortAccess, Sandbox, SandboxEvent, SandboxState, SandboxStatus,
 };
+pub use secret::looks_secret;
 pub use session::{
     ChatSession, EndReason, Hours, Money, OnExpiry, SessionEvent, SessionPolicy, SessionState,
     SessionStatus,

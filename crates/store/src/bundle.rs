@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeletedRows, Store, StoreError, commands, leases, projects,
+    Store, StoreError, commands, leases, projects,
+    removals::{self, DeletedRows},
     row::{micros, to_json},
     sandboxes, sessions, terminals, threads, versions,
 };
@@ -262,13 +263,11 @@ impl Store {
             ])?;
             let mut deleted = DeletedRows::default();
             for thread in thread_ids(db, &id)? {
-                let more = threads::delete(db, &thread, now)?;
-                deleted.terminals.extend(more.terminals);
-                deleted.leases.extend(more.leases);
+                deleted.extend(threads::delete(db, &thread, now)?);
             }
             db.prepare_cached("DELETE FROM projects WHERE project_id = ?1")?
                 .execute([id.as_str()])?;
-            Ok(deleted)
+            removals::record(db, "project", &id, deleted)
         })
         .await
     }

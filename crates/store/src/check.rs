@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tracing::error;
 
 use super::{
+    checksum::{DamagedTable, damaged_rows},
     connect::connect_reader,
     error::{OpenError, StoreError},
 };
@@ -67,6 +68,45 @@ pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, 
     });
     spawned.map_err(StoreError::unavailable)?;
     Ok(checked)
+}
+
+/// Logs damaged rows of a file that is in use. A damaged row is refused when it is read; others work.
+pub(super) fn report_damaged_rows(path: &Path) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    let check = move || match connect_reader(&path).and_then(|db| damaged_rows(&db)) {
+        Ok(damaged) => {
+            for DamagedTable { table, rows } in damaged {
+                error!(file = %path.display(), table, rows, "the database has damaged rows");
+            }
+        }
+        Err(error) => {
+            error!(file = %path.display(), %error, "cannot check the rows of the database");
+        }
+    };
+    let thread = std::thread::Builder::new().name("store-rows".into());
+    thread.spawn(check).map_err(StoreError::unavailable)?;
+    Ok(())
+}
+
+/// The result of a check of a whole database file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCheck {
+    /// What is wrong with the structure of the file.
+    pub structure: Option<String>,
+    pub damaged: Vec<DamagedTable>,
+}
+
+/// Checks the structure and all rows of the database in a home, also while a server uses it. Returns `None` if there
+/// is no database.
+pub fn check_file(home: &Path) -> Result<Option<FileCheck>, StoreError> {
+    let path = home.join("stead.db");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let connection = connect_reader(&path)?;
+    let structure = check(&connection)?;
+    let damaged = damaged_rows(&connection)?;
+    Ok(Some(FileCheck { structure, damaged }))
 }
 
 /// Returns a description of the damage, if there is any.

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, StateChange, Store, StoreError,
+    Cursor, Page, PageRequest, StateChange, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
     sessions, versions,
 };
@@ -103,10 +103,12 @@ impl Store {
     pub async fn command_output(&self, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let mut statement = db.prepare_cached(
-                "SELECT stdout, stderr FROM command_output WHERE command_id = ?1",
-            )?;
-            let output = |row: &Row<'_>| Ok(Outputs { stdout: row.get(0)?, stderr: row.get(1)? });
+            let mut statement =
+                db.prepare_cached("SELECT * FROM command_output WHERE command_id = ?1")?;
+            let output = |row: &Row<'_>| {
+                checksum::verify(row, "the output of a command")?;
+                Ok(Outputs { stdout: row.get("stdout")?, stderr: row.get("stderr")? })
+            };
             Ok(statement.query_row([id.as_str()], output).optional()?)
         })
         .await
@@ -255,6 +257,7 @@ fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Command> {
+    checksum::verify(row, "a command")?;
     Ok(Command {
         command_id: row::parsed(row, "command_id")?,
         terminal_id: row::parsed(row, "terminal_id")?,

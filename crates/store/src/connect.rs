@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::error::StoreError;
+use super::{checksum, error::StoreError};
 
 /// Opens a connection for writing.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
@@ -17,6 +17,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     // The checkpointer runs earlier; this bounds the log if it falls behind.
     connection.pragma_update(None, "wal_autocheckpoint", 16 * 1024)?;
     connection.pragma_update(None, "trusted_schema", false)?;
+    checksum::register(&connection)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }
@@ -28,6 +29,7 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.pragma_update(None, "query_only", true)?;
+    checksum::register(&connection)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }

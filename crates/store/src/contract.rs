@@ -59,7 +59,7 @@ impl World {
     }
 
     fn raw(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.home.path().join("stead.db")).unwrap()
+        super::connect::connect(&self.home.path().join("stead.db")).unwrap()
     }
 
     fn count(&self, table: &str) -> i64 {

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    check,
+    check, checksum,
     connect::{connect, connect_reader},
     error::{OpenError, StoreError},
     private, schema,
@@ -63,6 +63,8 @@ impl Store {
         let connection = connect(&path).map_err(|error| check::named(&path, error))?;
         let checked = check::at_start(&path, &connection)?;
         schema::migrate(&connection)?;
+        checksum::install(&connection).map_err(StoreError::from)?;
+        check::report_damaged_rows(&path)?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             readers.push(connect_reader(&path)?);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::{ErrorCode, ffi};
 
-use model::Refused;
+use model::{BadId, Refused};
 
 /// Why an operation had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum StoreError {
         /// The version of the row.
         found: u64,
     },
+    /// A new row cannot have this id.
+    #[error(transparent)]
+    BadId(#[from] BadId),
     /// The state of the row does not allow the change.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -47,6 +50,14 @@ pub enum StoreError {
     /// A row or the file is corrupted.
     #[error("{what} is damaged: {reason}")]
     Damaged { what: String, reason: String },
+}
+
+/// A row whose content does not match its checksum.
+#[derive(Debug, thiserror::Error)]
+#[error("its checksum does not match its content")]
+pub(super) struct DamagedRow {
+    /// What the row describes, with its article.
+    pub(super) noun: &'static str,
 }
 
 impl StoreError {
@@ -78,6 +89,10 @@ impl From<rusqlite::Error> for StoreError {
                 // A full disk, no memory, a lock held too long: all may be temporary.
                 _ => Self::unavailable(error),
             },
+            E::FromSqlConversionFailure(_, _, source) if source.is::<DamagedRow>() => {
+                let what = source.downcast_ref::<DamagedRow>().map_or("a row", |row| row.noun);
+                Self::Damaged { what: what.into(), reason: source.to_string() }
+            }
             E::FromSqlConversionFailure(..)
             | E::IntegralValueOutOfRange(..)
             | E::Utf8Error(..)

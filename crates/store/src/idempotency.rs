@@ -13,6 +13,12 @@ use model::Timestamp;
 const MAX_KEYS: i64 = 100_000;
 /// How many keys of one other caller are kept.
 const MAX_KEYS_PER_CALLER: i64 = 1_000;
+/// Bytes of the responses that are kept for the owner, and for all other callers together.
+const MAX_BYTES: i64 = 128 << 20;
+/// Bytes of the responses that are kept for one other caller.
+const MAX_BYTES_PER_CALLER: i64 = 8 << 20;
+/// The name of the owner among the callers.
+const OWNER: &str = "";
 /// The total is checked once per this many keys, because counting is slow.
 const TRIM_EVERY: i64 = 1_024;
 /// Encloses the name of a caller in a key; a header value cannot contain it.
@@ -35,8 +41,8 @@ pub enum Claim {
     /// The key is new. The caller must answer or forget it.
     Fresh,
     Answered(StoredResponse),
-    /// The same request was started and has no response: it is still running, or its server died. `subject`
-    /// is what it was about to create, if that was recorded.
+    /// The same request was started and has no response: it is still running, its server died, or the response was
+    /// too large to be kept. `subject` is what it was about to create, if that was recorded.
     Unfinished {
         /// E.g. the command's id.
         subject: Option<String>,
@@ -50,29 +56,89 @@ pub fn scoped_key(caller: &str, key: &str) -> String {
     format!("{SEPARATOR}{caller}{SEPARATOR}{key}")
 }
 
-/// Removes the oldest keys of a range, except for the newest `kept`.
-fn trim(db: &Connection, from: &str, to: &str, kept: i64) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "DELETE FROM idempotency WHERE key >= ?1 AND key < ?2 AND id <= (
-            SELECT id FROM idempotency WHERE key >= ?1 AND key < ?2
-            ORDER BY id DESC LIMIT 1 OFFSET ?3)",
-    )?
-    .execute(params![from, to, kept])?;
+/// The name of a key's caller.
+fn caller_of(key: &str) -> &str {
+    key.strip_prefix(SEPARATOR)
+        .and_then(|rest| rest.split_once(SEPARATOR))
+        .map_or(OWNER, |(caller, _)| caller)
+}
+
+/// Selects the keys of one caller, or those of all callers but one.
+#[derive(Debug, Clone, Copy)]
+enum Callers<'a> {
+    One(&'a str),
+    AllBut(&'a str),
+}
+
+impl<'a> Callers<'a> {
+    /// The condition in SQL, and its first parameter.
+    fn condition(self) -> (&'static str, &'a str) {
+        match self {
+            Callers::One(caller) => ("caller = ?1", caller),
+            Callers::AllBut(caller) => ("caller != ?1", caller),
+        }
+    }
+}
+
+/// Removes the oldest keys, except for the newest `kept`.
+fn trim(db: &Connection, callers: Callers<'_>, kept: i64) -> rusqlite::Result<()> {
+    let (condition, caller) = callers.condition();
+    db.prepare_cached(&format!(
+        "DELETE FROM idempotency WHERE {condition} AND id <= (
+            SELECT id FROM idempotency WHERE {condition} ORDER BY id DESC LIMIT 1 OFFSET ?2)"
+    ))?
+    .execute(params![caller, kept])?;
     Ok(())
 }
 
 /// Bounds the keys of each caller after one was added.
-fn bound(db: &Connection, key: &str) -> rusqlite::Result<()> {
-    let caller = key.strip_prefix(SEPARATOR).and_then(|rest| rest.split_once(SEPARATOR));
-    if let Some((caller, _)) = caller {
-        let from = scoped_key(caller, "");
-        trim(db, &from, &format!("{from}\u{10ffff}"), MAX_KEYS_PER_CALLER)?;
+fn bound_keys(db: &Connection, caller: &str) -> rusqlite::Result<()> {
+    if caller != OWNER {
+        trim(db, Callers::One(caller), MAX_KEYS_PER_CALLER)?;
     }
     if db.last_insert_rowid() % TRIM_EVERY == 0 {
-        trim(db, "\n", "\u{b}", MAX_KEYS)?;
-        trim(db, " ", "\u{10ffff}", MAX_KEYS)?;
+        trim(db, Callers::One(OWNER), MAX_KEYS)?;
+        trim(db, Callers::AllBut(OWNER), MAX_KEYS)?;
     }
     Ok(())
+}
+
+/// Releases the oldest responses until at most `max` bytes are left. Their keys stay, so that no request is executed
+/// again.
+fn release(db: &Connection, callers: Callers<'_>, max: i64) -> rusqlite::Result<()> {
+    let (condition, caller) = callers.condition();
+    let sum = format!("SELECT coalesce(sum(bytes), 0) FROM idempotency_bytes WHERE {condition}");
+    let bytes: i64 = db.prepare_cached(&sum)?.query_row([caller], |row| row.get(0))?;
+    let mut excess = bytes - max;
+    if excess <= 0 {
+        return Ok(());
+    }
+    let mut answered = db.prepare_cached(&format!(
+        "SELECT id, length(headers) + coalesce(length(body), 0) FROM idempotency
+         WHERE {condition} AND status IS NOT NULL ORDER BY id"
+    ))?;
+    let mut rows = answered.query([caller])?;
+    let mut oldest = Vec::new();
+    while excess > 0
+        && let Some(row) = rows.next()?
+    {
+        oldest.push(row.get::<_, i64>(0)?);
+        excess -= row.get::<_, i64>(1)?;
+    }
+    let release = "UPDATE idempotency SET status = NULL, headers = '[]', body = NULL WHERE id = ?1";
+    for id in oldest {
+        db.prepare_cached(release)?.execute([id])?;
+    }
+    Ok(())
+}
+
+/// Bounds the responses that are kept after one was added.
+fn bound_bytes(db: &Connection, caller: &str) -> rusqlite::Result<()> {
+    if caller == OWNER {
+        return release(db, Callers::One(OWNER), MAX_BYTES);
+    }
+    release(db, Callers::One(caller), MAX_BYTES_PER_CALLER)?;
+    release(db, Callers::AllBut(OWNER), MAX_BYTES)
 }
 
 impl Store {
@@ -107,10 +173,10 @@ impl Store {
                 return Ok(found);
             }
             db.prepare_cached(
-                "INSERT INTO idempotency (key, request, created_at) VALUES (?1, ?2, ?3)",
+                "INSERT INTO idempotency (key, caller, request, created_at) VALUES (?1, ?2, ?3, ?4)",
             )?
-            .execute(params![key, request, micros(now)])?;
-            bound(db, &key)?;
+            .execute(params![key, caller_of(&key), request, micros(now)])?;
+            bound_keys(db, caller_of(&key))?;
             Ok(Claim::Fresh)
         })
         .await
@@ -140,6 +206,7 @@ impl Store {
                 to_json(&response.headers),
                 response.body
             ])?;
+            bound_bytes(db, caller_of(&key))?;
             Ok(())
         })
         .await
@@ -172,7 +239,8 @@ mod tests {
         store
             .write(|db| {
                 let mut insert = db.prepare(
-                    "INSERT INTO idempotency (key, request, created_at) VALUES (?1, ?2, ?3)",
+                    "INSERT INTO idempotency (key, caller, request, created_at)
+                     VALUES (?1, 'sandbox b', ?2, ?3)",
                 )?;
                 for at in 0..MAX_KEYS_PER_CALLER {
                     let key = scoped_key("sandbox b", &at.to_string());
@@ -198,5 +266,47 @@ mod tests {
             Claim::Fresh,
             "the oldest was evicted"
         );
+    }
+
+    #[tokio::test]
+    async fn the_oldest_responses_of_a_caller_are_released_and_their_keys_stay() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let now = Timestamp::now();
+        let claim = async |key: &str| store.claim_key(key, [0; 32], now).await.unwrap();
+        let body = vec![b'x'; 1 << 20];
+        let response = StoredResponse { status: 200, headers: Vec::new(), body };
+        let answer = async |key: &str| {
+            assert_eq!(claim(key).await, Claim::Fresh);
+            store.answer_key(key, response.clone()).await.unwrap();
+        };
+        answer("owner's").await;
+        answer(&scoped_key("sandbox a", "k")).await;
+        for at in 0..20 {
+            answer(&scoped_key("sandbox b", &at.to_string())).await;
+        }
+        let released = Claim::Unfinished { subject: None };
+        let kept = Claim::Answered(response.clone());
+        for (key, expected) in [("0", &released), ("12", &released), ("13", &kept), ("19", &kept)] {
+            assert_eq!(claim(&scoped_key("sandbox b", key)).await, *expected, "{key}");
+        }
+        assert_eq!(claim("owner's").await, kept);
+        assert_eq!(claim(&scoped_key("sandbox a", "k")).await, kept);
+        let recorded = "SELECT caller, bytes FROM idempotency_bytes ORDER BY caller";
+        let actual = "SELECT caller, sum(length(headers) + length(body)) FROM idempotency
+                      WHERE status IS NOT NULL GROUP BY caller ORDER BY caller";
+        let sums = async |sql: &'static str| {
+            store
+                .read(move |db| {
+                    let mut statement = db.prepare(sql)?;
+                    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                    Ok(rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?)
+                })
+                .await
+                .unwrap()
+        };
+        assert_eq!(sums(recorded).await, sums(actual).await);
+        store.forget_key("owner's").await.unwrap();
+        assert_eq!(sums(recorded).await, sums(actual).await);
     }
 }

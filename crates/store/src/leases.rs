@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
 };
 use model::{Desired, Lease, LeaseId, TerminalId, ThreadId};
@@ -233,6 +233,7 @@ pub(super) fn release(
 }
 
 fn from_row(row: &Row<'_>) -> Read<Lease> {
+    checksum::verify(row, "a lease")?;
     Ok(Lease {
         lease_id: row::parsed(row, "lease_id")?,
         provider: row.get("provider")?,

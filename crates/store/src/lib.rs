@@ -7,6 +7,7 @@
 mod bundle;
 mod check;
 mod checkpoint;
+mod checksum;
 mod commands;
 mod connect;
 mod database;
@@ -20,6 +21,7 @@ mod page;
 mod private;
 mod projects;
 mod relocate;
+mod removals;
 mod retention;
 mod row;
 mod sandbox_records;
@@ -38,6 +40,8 @@ mod writer;
 mod contract;
 
 pub use bundle::{Bundle, Ids};
+pub use check::{FileCheck, check_file};
+pub use checksum::DamagedTable;
 pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
 pub use database::{Store, WriterTotals};
 pub use entries::{EntryChange, EntryIndex, EntryRow};
@@ -48,13 +52,14 @@ pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
 pub use projects::{ProjectFilter, ProjectUsage};
+pub use removals::{DeletedRows, UnfinishedRemoval};
 pub use retention::{Pruned, Retention};
 pub use sandbox_records::{
     DueSandboxes, SandboxFilter, SandboxOrder, SandboxPurpose, SandboxRecord,
 };
 pub use sessions::SessionFilter;
 pub use shares::Share;
-pub use threads::{Chain, DeletedRows, FirstUse, ThreadChoices, ThreadFilter};
+pub use threads::{Chain, FirstUse, ThreadChoices, ThreadFilter};
 pub use tokens::Token;
 pub use versions::{Section, StateChange};
 pub use writer::StoreHealth;

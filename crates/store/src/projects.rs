@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
 };
 use model::{Moment, Project, ProjectId, Refused, SessionRecord, Statistics, Timestamp, Trashed};
@@ -308,6 +308,7 @@ fn exists(id: &ProjectId) -> StoreError {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Project> {
+    checksum::verify(row, "a project")?;
     Ok(Project {
         project_id: row::parsed(row, "project_id")?,
         description: row.get("description")?,

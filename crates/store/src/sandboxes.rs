@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::{
-    Store, StoreError,
+    Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
 };
 use model::{Sandbox, Thread, ThreadId};
@@ -144,6 +144,7 @@ fn taken(error: rusqlite::Error, sandbox: &Sandbox) -> StoreError {
 }
 
 pub(super) fn from_row(row: &Row<'_>) -> Read<Sandbox> {
+    checksum::verify(row, "a sandbox")?;
     let build_id: Option<String> = row.get("build_id")?;
     Ok(Sandbox {
         thread_id: row::parsed(row, "thread_id")?,

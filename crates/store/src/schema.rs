@@ -14,6 +14,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006.sql"),
     include_str!("migrations/0007.sql"),
     concat!(include_str!("migrations/0008.sql"), include_str!("migrations/sandbox_labels.sql")),
+    include_str!("migrations/0009.sql"),
+    include_str!("migrations/0010.sql"),
+    include_str!("migrations/0011.sql"),
+    include_str!("migrations/0012.sql"),
+    include_str!("migrations/0013.sql"),
 ];
 
 /// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).

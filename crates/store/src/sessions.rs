@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
 };
 use model::{ChatSession, Moment, SessionEvent, SessionId, ThreadId};
@@ -177,6 +177,7 @@ pub(super) fn touch(db: &Connection, id: &SessionId, now: Moment) -> Result<(), 
 }
 
 fn from_row(row: &Row<'_>) -> Read<ChatSession> {
+    checksum::verify(row, "a session")?;
     Ok(ChatSession {
         session_id: row::parsed(row, "session_id")?,
         thread_id: row::parsed(row, "thread_id")?,

@@ -1,12 +1,14 @@
 //! Share links to single terminals. Only a hash of each secret is stored.
 
-use rusqlite::{OptionalExtension, Row, named_params, params};
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Row, named_params, params, types::ValueRef};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
-    row::{self, Read, micros},
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
+    row::{self, Read, micros, to_json},
 };
-use model::{ShareId, TerminalId, Timestamp};
+use model::{Moment, ShareId, TerminalId, Timestamp};
 
 /// How long a share is listed after its end.
 const RETENTION_US: i64 = 30 * 24 * 3600 * 1_000_000;
@@ -18,11 +20,21 @@ pub struct Share {
     pub terminal_id: TerminalId,
     /// A name chosen by its creator.
     pub name: String,
-    pub created_at: Timestamp,
-    /// When it expires.
+    pub created: Moment,
+    /// The expiry by the wall clock, to be shown; [`Share::left`] decides.
     pub expires_at: Timestamp,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+}
+
+impl Share {
+    /// How long the share is still valid, unless it is revoked. Jumps of the wall clock change nothing until the
+    /// machine boots again.
+    #[must_use]
+    pub fn left(&self, now: &Moment) -> Duration {
+        let lifetime = self.expires_at.duration_since(self.created.at);
+        Duration::try_from(lifetime).unwrap_or_default().saturating_sub(now.since(&self.created))
+    }
 }
 
 impl Store {
@@ -32,15 +44,15 @@ impl Store {
     pub async fn put_share(&self, share: &Share, hash: [u8; 32]) -> Result<(), StoreError> {
         let share = share.clone();
         self.write(move |db| {
-            let created = micros(share.created_at);
+            let created = micros(share.created.at);
             db.prepare_cached(
                 "DELETE FROM shares WHERE min(coalesce(revoked_at, expires_at), expires_at) < ?1",
             )?
             .execute([created - RETENTION_US])?;
             db.prepare_cached(
                 "INSERT INTO shares
-                   (share_id, terminal_id, name, hash, created_at, expires_at, revoked_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                   (share_id, terminal_id, name, hash, created_at, expires_at, revoked_at, created)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
                  ON CONFLICT (share_id) DO UPDATE SET hash = excluded.hash",
             )?
             .execute(params![
@@ -51,6 +63,7 @@ impl Store {
                 created,
                 micros(share.expires_at),
                 share.revoked_at.map(micros),
+                to_json(&share.created),
             ])?;
             Ok(())
         })
@@ -68,15 +81,16 @@ impl Store {
     }
 
     /// Returns the valid shares with their hashes.
-    pub async fn live_shares(&self, now: Timestamp) -> Result<Vec<(Share, [u8; 32])>, StoreError> {
+    pub async fn live_shares(&self, now: Moment) -> Result<Vec<(Share, [u8; 32])>, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
                 "SELECT shares.* FROM shares JOIN terminals USING (terminal_id)
-                 WHERE revoked_at IS NULL AND expires_at > ?1 AND is_open = 1",
+                 WHERE revoked_at IS NULL AND is_open = 1",
             )?;
-            let rows =
-                statement.query_map([micros(now)], |row| Ok((from_row(row)?, row.get("hash")?)))?;
-            Ok(rows.collect::<Read<_>>()?)
+            let rows = statement.query_map([], |row| Ok((from_row(row)?, row.get("hash")?)))?;
+            let mut shares: Vec<(Share, _)> = rows.collect::<Read<_>>()?;
+            shares.retain(|(share, _)| !share.left(&now).is_zero());
+            Ok(shares)
         })
         .await
     }
@@ -102,7 +116,7 @@ impl Store {
                 from_row,
             )?;
             Ok(Page::cut(rows.collect::<Read<_>>()?, page.limit, |share: &Share| Cursor {
-                at: micros(share.created_at),
+                at: micros(share.created.at),
                 id: share.share_id.to_string(),
             }))
         })
@@ -128,11 +142,15 @@ impl Store {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Share> {
+    checksum::verify(row, "a share")?;
     Ok(Share {
         share_id: row::parsed(row, "share_id")?,
         terminal_id: row::parsed(row, "terminal_id")?,
         name: row.get("name")?,
-        created_at: row::time(row, "created_at")?,
+        created: match row.get_ref("created")? {
+            ValueRef::Null => Moment::wall(row::time(row, "created_at")?),
+            _ => row::json(row, "created")?,
+        },
         expires_at: row::time(row, "expires_at")?,
         revoked_at: row::time_or_none(row, "revoked_at")?,
     })

@@ -3,11 +3,12 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError, leases,
+    Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
+    removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
     versions,
 };
-use model::{LeaseId, Terminal, TerminalEvent, TerminalId, TerminalStatus, ThreadId, Timestamp};
+use model::{Terminal, TerminalEvent, TerminalId, TerminalStatus, ThreadId, Timestamp};
 
 impl Store {
     /// Returns the terminal with this id, even if it is closed.
@@ -152,13 +153,17 @@ impl Store {
         &self,
         id: &TerminalId,
         at: Timestamp,
-    ) -> Result<Option<LeaseId>, StoreError> {
+    ) -> Result<DeletedRows, StoreError> {
         let id = id.clone();
         self.write(move |db| {
-            let terminal = require(db, &id)?;
+            let lease = require(db, &id)?.lease_id;
             delete(db, &id)?;
-            let released = leases::release(db, &terminal.lease_id, at)?;
-            Ok(released.then_some(terminal.lease_id))
+            let mut deleted = DeletedRows::default();
+            if leases::release(db, &lease, at)? {
+                deleted.leases.push(lease.clone());
+            }
+            deleted.terminals.push((id.clone(), lease));
+            removals::record(db, "terminal", &id, deleted)
         })
         .await
     }
@@ -239,6 +244,7 @@ pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreEr
 }
 
 fn from_row(row: &Row<'_>) -> Read<Terminal> {
+    checksum::verify(row, "a terminal")?;
     Ok(Terminal {
         terminal_id: row::parsed(row, "terminal_id")?,
         thread_id: row::parsed(row, "thread_id")?,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError, leases,
+    Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
+    removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
     sandboxes, sessions, terminals,
 };
@@ -75,15 +76,6 @@ pub struct Chain {
 pub struct ThreadFilter {
     /// Only threads of this project.
     pub project_id: Option<ProjectId>,
-}
-
-/// The resources of deleted rows, which the caller ends and removes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeletedRows {
-    /// Deleted terminals, each with its lease.
-    pub terminals: Vec<(TerminalId, LeaseId)>,
-    /// Leases without threads and terminals; they are marked for deletion.
-    pub leases: Vec<LeaseId>,
 }
 
 impl Store {
@@ -199,7 +191,7 @@ impl Store {
         at: Timestamp,
     ) -> Result<DeletedRows, StoreError> {
         let id = id.clone();
-        self.write(move |db| delete(db, &id, at)).await
+        self.write(move |db| removals::record(db, "thread", &id, delete(db, &id, at)?)).await
     }
 
     /// Adds a message to the conversation of a thread.
@@ -291,7 +283,7 @@ pub(super) fn delete(
             unused.push(lease);
         }
     }
-    Ok(DeletedRows { terminals, leases: unused })
+    Ok(DeletedRows { terminals, leases: unused, removals: Vec::new() })
 }
 
 fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
@@ -332,6 +324,7 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
     if let Some(thread) = thread(db, &first.thread_id)? {
         return Ok(thread);
     }
+    first.thread_id.check_new()?;
     let mut choices = first.choices.clone();
     if let Some(fork) = choices.fork.take() {
         let lease = leases::lease(db, &fork)?;
@@ -534,6 +527,7 @@ fn insert(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Thread> {
+    checksum::verify(row, "a thread")?;
     Ok(Thread {
         thread_id: row::parsed(row, "thread_id")?,
         project_id: row::parsed(row, "project_id")?,

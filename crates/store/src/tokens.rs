@@ -3,7 +3,7 @@
 use rusqlite::{Row, params};
 
 use super::{
-    Store, StoreError,
+    Store, StoreError, checksum,
     row::{self, Read, micros},
 };
 use model::{Timestamp, TokenId};
@@ -91,6 +91,7 @@ impl Store {
 }
 
 fn from_row(row: &Row<'_>) -> Read<Token> {
+    checksum::verify(row, "a token")?;
     Ok(Token {
         token_id: row::parsed(row, "token_id")?,
         name: row.get("name")?,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    Cursor, Page, PageRequest, Store, StoreError,
+    Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
 };
 use model::{Cause, StateVersion, TerminalId, TerminalState, Timestamp};
@@ -201,6 +201,7 @@ impl Store {
             let rows = statement.query_map(
                 params![id.as_str(), before, i64::from(page.limit) + 1],
                 |row| {
+                    checksum::verify(row, "a version")?;
                     Ok(StateVersion {
                         version: row::count(row, "version")?,
                         cwd: row.get("cwd")?,

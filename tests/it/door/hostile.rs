@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Answer, Home, Server, wait_for};
+use serde_json::json;
+
+use crate::harness::{Answer, Home, Server, database, wait_for};
 
 /// Reads until the server closes; how long that took.
 fn closed(stream: &mut std::net::TcpStream) -> (Vec<u8>, Duration) {
@@ -134,4 +136,106 @@ fn a_client_that_does_not_read_is_cut_off_and_others_do_not_notice() {
         if line == Some("stead_http_connections 1") { Ok(()) } else { Err(line.map(str::to_owned)) }
     });
     drop(stuck);
+}
+
+#[test]
+fn an_invalid_frame_is_answered_with_its_close_code() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    client.post("/api/threads/t/exec", json!({"command": "true"})).expect(200);
+    let terminal = client.get("/api/threads/t/terminal").expect(200);
+    let target = format!("/api/terminals/{}/ws", terminal["terminal_id"].as_str().unwrap());
+    let cases: [(&str, &[u8], u16); 5] = [
+        ("reserved bits", &[0xf2, 0x80, 0, 0, 0, 0], 1002),
+        ("no mask", &[0x82, 0x01, b'x'], 1002),
+        ("an unknown opcode", &[0x83, 0x80, 0, 0, 0, 0], 1002),
+        ("text that is not UTF-8", &[0x81, 0x81, 0, 0, 0, 0, 0xff], 1007),
+        ("a large frame", &[0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0], 1009),
+    ];
+    for (what, frame, code) in cases {
+        let mut socket = client.socket(&target, &[]).unwrap();
+        socket.send_raw(frame);
+        assert_eq!(socket.close_code(), Some(code), "{what}");
+    }
+}
+
+#[test]
+fn a_head_with_a_bare_line_feed_is_refused() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let host = format!("host: {}", client.address);
+    for head in [
+        format!("GET /healthz HTTP/1.1\n{host}\r\n\r\n"),
+        format!("GET /healthz HTTP/1.1\r\n{host}\nx: y\r\n\r\n"),
+        format!("GET /healthz HTTP/1.1\r\n{host}\r\n\n"),
+        format!("GET /healthz HTTP/1.1\n{host}\n\n"),
+    ] {
+        assert_eq!(client.raw(head.as_bytes()).problem(400), "invalid_request", "{head:?}");
+    }
+    // Also behind another request of the connection, with a body that contains line feeds.
+    let first = format!(
+        "POST /api/shares/open HTTP/1.1\r\n{host}\r\ncontent-type: application/json\r\n\
+         content-length: 4\r\n\r\n\n\n{{}}"
+    );
+    let second = format!("GET /healthz HTTP/1.1\r\n{host}\n\r\n");
+    let mut stream = client.connect();
+    stream.write_all(first.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    assert_eq!(Answer::read(&mut reader).status, 400);
+    stream.write_all(second.as_bytes()).unwrap();
+    assert_eq!(Answer::read(&mut reader).problem(400), "invalid_request");
+    let whole = format!("GET /healthz HTTP/1.1\r\n{host}\r\n\r\n");
+    assert_eq!(client.raw(whole.as_bytes()).status, 200);
+}
+
+#[test]
+fn requests_for_the_readiness_share_one_write() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let writes = || -> i64 {
+        let database = database(home.path());
+        let sql = "SELECT coalesce(sum(value), 0) FROM meta WHERE key = 'probe'";
+        database.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let (before, started) = (writes(), Instant::now());
+    for _ in 0..200 {
+        server.stranger().get("/readyz").expect_status(200);
+    }
+    let seconds = i64::try_from(started.elapsed().as_secs()).unwrap();
+    let written = writes() - before;
+    assert!((1..=seconds + 2).contains(&written), "{written} writes in {seconds} s");
+}
+
+#[test]
+fn a_thread_is_not_created_with_a_space_in_its_id() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let command = json!({"command": "echo here"});
+    for id in ["a%20b", "%20", "a%C2%A0b", "a%09b", "a%0Ab"] {
+        for answer in [
+            client.post(&format!("/api/threads/{id}/exec"), command.clone()),
+            client.put(&format!("/api/threads/{id}"), json!({})),
+            client.post(&format!("/api/threads/{id}/terminals"), json!({})),
+            client.post(&format!("/session/{id}/pty"), json!({})),
+        ] {
+            assert_eq!(answer.problem(400), "invalid_path", "{id}");
+            assert!(answer.text().contains("not a thread id"), "{}", answer.text());
+        }
+    }
+    // One of an earlier version remains usable.
+    client.post("/api/threads/old-one/exec", command.clone()).expect(200);
+    server.kill();
+    let database = database(home.path());
+    database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+    for table in ["threads", "terminals", "sessions", "session_records"] {
+        let sql = format!("UPDATE {table} SET thread_id = 'old one' WHERE thread_id = 'old-one'");
+        database.execute_batch(&sql).unwrap();
+    }
+    drop(database);
+    let server = Server::start(&home);
+    let ran = server.client().post("/api/threads/old%20one/exec", command).expect(200);
+    assert_eq!(ran["stdout"], "here\n");
 }

@@ -75,3 +75,29 @@ fn sigterm_ends_an_idle_server_immediately() {
     assert!(status.success());
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
+
+#[test]
+fn a_browser_that_is_not_signed_in_gets_a_page_that_says_how() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let link = server.link.clone().unwrap();
+    let target = &link[link.find("/login").unwrap()..];
+    let visit = |target: &str| {
+        let accept = "text/html,application/xhtml+xml,*/*;q=0.8";
+        server.stranger().request("GET", target).header("accept", accept).send()
+    };
+    assert_eq!(visit(target).status, 303);
+    for (target, said) in [(target, "This sign-in link was used"), ("/docs", "No valid token")] {
+        let page = visit(target);
+        assert_eq!(page.status, 401, "{target}");
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+        let text = page.text();
+        for part in ["<h1>Sign in to Stead</h1>", said, "<code>stead login</code>", "href=\"/\""] {
+            assert!(text.contains(part), "{target}: {text}");
+        }
+        // Programs get a problem.
+        assert_eq!(server.stranger().get(target).problem(401), "unauthorized");
+    }
+    // A page of the server only: requests of the API answer in JSON whatever they accept.
+    assert_eq!(visit("/api/threads").problem(401), "unauthorized");
+}

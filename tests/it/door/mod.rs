@@ -9,6 +9,7 @@ mod lifecycle;
 mod lists;
 mod native_sandboxes;
 mod sandboxes;
+mod secrets;
 mod settings;
 mod shares;
 mod stack;

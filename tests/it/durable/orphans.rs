@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Server};
+use crate::harness::{Home, Server, database};
 
 #[test]
 fn history_whose_terminal_has_no_row_keeps_no_command_from_running() {
@@ -14,7 +14,7 @@ fn history_whose_terminal_has_no_row_keeps_no_command_from_running() {
     };
     exec(&server, "X=1");
     server.kill();
-    let store = rusqlite::Connection::open(home.path().join("stead.db")).unwrap();
+    let store = database(home.path());
     store.pragma_update(None, "foreign_keys", false).unwrap();
     assert_eq!(store.execute("DELETE FROM terminals", []).unwrap(), 1);
     drop(store);

@@ -265,3 +265,13 @@ pub fn run(arguments: &[&str], environment: &[(&str, &str)]) -> std::process::Ou
         .output()
         .unwrap()
 }
+
+/// Opens the database of a home, also while a server runs. The rows that this connection changes lose their checksums.
+pub fn database(home: &Path) -> rusqlite::Connection {
+    use rusqlite::{functions::FunctionFlags, types::Null};
+    let database = rusqlite::Connection::open(home.join("stead.db")).unwrap();
+    database.busy_timeout(super::WAIT_TIMEOUT).unwrap();
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    database.create_scalar_function("row_checksum", -1, flags, |_| Ok(Null)).unwrap();
+    database
+}

@@ -1,6 +1,9 @@
 //! A WebSocket client that reads frame by frame.
 
-use std::{io::ErrorKind, net::TcpStream};
+use std::{
+    io::{ErrorKind, Write},
+    net::TcpStream,
+};
 
 use serde_json::Value;
 use tungstenite::{Message, client::IntoClientRequest, http::HeaderValue};
@@ -79,6 +82,23 @@ impl Socket {
 
     pub fn send(&mut self, control: &Value) {
         self.inner.send(Message::text(control.to_string())).unwrap();
+    }
+
+    /// Sends bytes as they are, which need not be a frame.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.inner.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Reads until the server closes the connection; returns its close code.
+    pub fn close_code(&mut self) -> Option<u16> {
+        loop {
+            match self.inner.read() {
+                Ok(Message::Close(frame)) => return frame.map(|frame| frame.code.into()),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     pub fn type_bytes(&mut self, bytes: &[u8]) {

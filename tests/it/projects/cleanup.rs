@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{World, backdate, world_with};
-use crate::harness::{Home, Server, wait_for};
+use crate::harness::{Home, Server, database, wait_for};
 
 impl World {
     fn plan(&self) -> Vec<Value> {
@@ -99,7 +99,7 @@ fn a_server_that_was_down_on_the_day_warns_first_and_deletes_the_day_after() {
         false => Err(world.server.log()),
     });
     // In the trash for seven days, then deleted for good.
-    let db = rusqlite::Connection::open(world.home.path().join("stead.db")).unwrap();
+    let db = database(world.home.path());
     let older = |days: i64| {
         let by = days * 86_400_000_000;
         db.execute("UPDATE trash SET deleted_at = deleted_at - ?1", [by]).unwrap();

@@ -44,8 +44,7 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
 
 /// Makes it that nothing was done in a project for so many days; the server may be up or down.
 fn backdate(home: &std::path::Path, project: &str, days: i64) {
-    let db = rusqlite::Connection::open(home.join("stead.db")).unwrap();
-    db.busy_timeout(crate::harness::WAIT_TIMEOUT).unwrap();
+    let db = crate::harness::database(home);
     let by = days * 86_400 * 1_000_000;
     let changed = db
         .execute(

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{World, world};
-use crate::harness::Answer;
+use crate::harness::{Answer, Home, Server, database};
 
 /// The operations on a path.
 const OPERATIONS: [&str; 10] =
@@ -395,4 +395,39 @@ fn a_huge_or_deep_tree_is_watched_in_part() {
     assert_eq!(world.read(&last).text(), "x");
     world.ask("remove", "/workspace/d").expect(204);
     assert!(!repo.join("d").exists());
+}
+
+#[test]
+fn the_server_chooses_the_backends_of_routes_and_a_project_may_choose_others() {
+    let home = Home::new();
+    let routes = "/memories/hot=store,/notes=filesystem";
+    let server = Server::start_as(&home, &[], &[("STEAD_PROJECT_ROUTES", routes)]);
+    let client = server.client();
+    let create = |prefix: &str, config: Value| {
+        client.post("/api/projects", json!({"prefix": prefix, "config": config})).expect(201)
+    };
+    let usual = create("usual", json!({}));
+    assert_eq!(
+        usual["routes"],
+        json!({"/memories/hot": "store", "/memories/persistent": "filesystem",
+            "/notes": "filesystem", "/workspace": "filesystem"})
+    );
+    let own = create("own", json!({"routes": {"/memories/hot/": "state", "/notes": "store"}}));
+    let target = format!("/api/projects/{}", own["project_id"].as_str().unwrap());
+    let shown = client.get(&target).expect(200);
+    assert_eq!(
+        (&shown["routes"]["/memories/hot"], &shown["routes"]["/notes"]),
+        (&json!("state"), &json!("store"))
+    );
+    for project in [&usual, &own] {
+        let id = project["project_id"].as_str().unwrap();
+        let target = format!("/api/projects/{id}/memories/hot/plan");
+        client.request("PUT", &target).body(id.as_bytes()).send().expect(201);
+        assert_eq!(client.get(&target).expect_status(200).text(), id);
+    }
+    let database = database(home.path());
+    let mut rows = database.prepare("SELECT project_id FROM project_entries").unwrap();
+    let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let rows: Vec<String> = rows.map(Result::unwrap).collect();
+    assert_eq!(rows, [usual["project_id"].as_str().unwrap()]);
 }

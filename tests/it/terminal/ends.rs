@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{exec, open, shows};
-use crate::harness::{Client, Home, Server, wait_for};
+use crate::harness::{Client, Frame, Home, Server, wait_for};
 
 fn terminal(client: &Client, id: &str) -> Value {
     client.get(&format!("/api/terminals/{id}")).expect(200)
@@ -37,6 +37,51 @@ fn a_terminal_with_its_own_program_reports_its_exit_and_stays_exited() {
     drop(server);
     let server = Server::start(&home);
     exited(&server.client());
+}
+
+#[test]
+fn a_client_that_attaches_after_the_exit_gets_the_last_screen_and_the_exit() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    let id = open(&client, "s", json!({"cmd": ["sh", "-c", "echo last words; exit 3"]}));
+    wait_for("the program to end", || {
+        let shown = terminal(&client, &id);
+        if shown["status"] == "exited" { Ok(()) } else { Err(shown) }
+    });
+    for restart in [false, true] {
+        if restart {
+            server.kill_and_start(&home);
+        }
+        let client = server.client();
+        for target in
+            [format!("/api/terminals/{id}/stream"), format!("/session/s/pty/{id}/stream?from=0")]
+        {
+            let mut events = client.request("GET", &target).events();
+            let mut shown = String::new();
+            let exit = loop {
+                let event = events.next().unwrap();
+                match event.name.as_str() {
+                    "exit" => break event.json(),
+                    _ => shown.push_str(event.json()["data"].as_str().unwrap_or_default()),
+                }
+            };
+            assert!(shown.contains("last words"), "{shown}");
+            assert_eq!(exit, json!({"code": 3, "signal": null}));
+        }
+        let mut socket = client.socket(&format!("/api/terminals/{id}/ws"), &[]).unwrap();
+        let (mut shown, mut exits) = (Vec::new(), Vec::new());
+        while exits.is_empty() {
+            match socket.next() {
+                Frame::Bytes(bytes) => shown.extend(bytes),
+                Frame::Control(message) if message["type"] == "exit" => exits.push(message),
+                Frame::Control(_) => {}
+                Frame::Closed => panic!("closed before the exit"),
+            }
+        }
+        assert!(String::from_utf8_lossy(&shown).contains("last words"));
+        assert_eq!(exits, [json!({"type": "exit", "code": 3, "signal": null})]);
+    }
 }
 
 #[test]

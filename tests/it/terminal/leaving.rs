@@ -2,6 +2,7 @@
 
 use std::{fs, io::Read, net::Shutdown, path::Path};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::exec;
@@ -18,6 +19,10 @@ fn hosts(home: &Path) -> Vec<i32> {
         line.contains(&name) && line.contains(" host") && !line.contains(" serve ")
     };
     ids.filter(is_host).collect()
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 /// Waits until nothing is left of any thread: no lease, no host, no directory.
@@ -106,6 +111,49 @@ fn an_interrupted_deletion_is_completed_by_the_next_server() {
         let left = fs::read_dir(home.path().join("terminals")).unwrap().count();
         let hosts = hosts(home.path()).len();
         if (leases, hosts, left) == (1, 1, 1) { Ok(()) } else { Err((leases, hosts, left)) }
+    });
+    assert_eq!(exec(&client, "kept", "echo here")["stdout"], "here\n");
+}
+
+#[test]
+fn a_deletion_can_be_repeated_after_a_kill_until_it_is_done() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "kept", "true");
+    let lease = client.get("/api/threads/kept/lease").expect(200);
+    client.put("/api/threads/sharing", json!({"lease_id": lease["lease_id"]})).expect_success();
+    exec(&client, "sharing", "true");
+    let more = client.post("/api/threads/kept/terminals", json!({})).expect(201);
+    let more = format!("/api/terminals/{}", more["terminal_id"].as_str().unwrap());
+    let [host] = hosts(home.path())[..] else { panic!("one host") };
+    // A stopped host does not end its shells.
+    signal(host, Signal::STOP);
+    let deleted = ["/api/threads/sharing", &more];
+    for target in deleted {
+        client.delete(&format!("{target}?wait=false")).expect_status(202);
+    }
+    for _ in 0..2 {
+        server.kill_and_start(&home);
+        let client = server.client();
+        for target in deleted {
+            client.get(target).expect_status(404);
+            client.delete(&format!("{target}?wait=false")).expect_status(202);
+        }
+    }
+    signal(host, Signal::CONT);
+    let client = server.client();
+    for target in deleted {
+        wait_for("404 once it is gone", || match client.delete(target).status {
+            404 => Ok(()),
+            status => Err(status),
+        });
+    }
+    wait_for("one directory", || {
+        match fs::read_dir(home.path().join("terminals")).unwrap().count() {
+            1 => Ok(()),
+            left => Err(left),
+        }
     });
     assert_eq!(exec(&client, "kept", "echo here")["stdout"], "here\n");
 }

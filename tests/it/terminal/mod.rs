@@ -3,6 +3,7 @@
 mod characters;
 mod conformance;
 mod counted;
+mod current;
 mod ends;
 mod exec;
 mod killed;

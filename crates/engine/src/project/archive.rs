@@ -11,14 +11,16 @@
 //! in one step, and the directory gets its name.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, BufReader, Read, Write},
     os::{
         fd::OwnedFd,
         unix::fs::{OpenOptionsExt, PermissionsExt, symlink},
     },
-    path::{Path, PathBuf},
+    path::Path,
+    rc::Rc,
 };
 
 use rustix::fs::{Dir, Mode as FileMode, OFlags, Timespec, Timestamps, openat};
@@ -30,8 +32,8 @@ use super::{
 };
 use base::durable::{PART, make_directory, open_directory, sync_directory};
 use files::{
-    FileKind, Relative, Stat,
-    memory::{Expect, MemoryChange, MemoryEntry},
+    FileError, FileKind, Relative, Stat,
+    memory::{Expect, HotLimits, MemoryChange, MemoryEntry},
     open_regular, stat_at,
 };
 use model::{Project, ProjectId};
@@ -39,8 +41,10 @@ use store::{Bundle, Ids, StoreError};
 
 /// The directories of a workspace that go into an archive.
 const FOLDERS: [&str; 3] = ["repo", "memories/persistent", "data"];
-/// Largest rows.json that is read.
-const ROWS: u64 = 1 << 30;
+/// Largest rows.json that is written and read.
+const MAX_ROWS_BYTES: u64 = 256 << 20;
+/// Bytes of long names and extended attributes before one entry; the tar reader buffers them.
+const MAX_HEADER_BYTES: u64 = 64 << 10;
 /// Reasons kept of what was left out.
 const LEFT_OUT: usize = 1000;
 
@@ -97,7 +101,8 @@ impl Projects {
         let scratch = fresh_id("import")?;
         let staging = importing(&Workspace::at(&self.inner.home, &scratch).root);
         let directory = staging.clone();
-        let unpacked = blocking(move || unpack(archive, &directory, limits)).await;
+        let hot = self.inner.settings.hot;
+        let unpacked = blocking(move || unpack(archive, &directory, limits, hot)).await;
         let taken = match unpacked {
             Ok(unpacked) => self.take_in(&staging, unpacked).await,
             Err(error) => Err(error),
@@ -175,6 +180,9 @@ fn write_archive(
     let mut tar = Builder::new(packed);
     tar.mode(tar::HeaderMode::Deterministic);
     let rows = serde_json::to_vec(bundle)?;
+    if rows.len() as u64 > MAX_ROWS_BYTES {
+        return Err(io::Error::other("the rows of the project are too large for an archive"));
+    }
     append(&mut tar, "rows.json", &mut Header::new_gnu(), rows.len() as u64, &*rows)?;
     for (key, entry) in hot {
         let mut header = Header::new_gnu();
@@ -320,6 +328,7 @@ fn unpack(
     archive: impl Read,
     directory: &Path,
     limits: ImportLimits,
+    hot_limits: HotLimits,
 ) -> Result<Unpacked, ProjectError> {
     let refused = |why: String| ProjectError::Archive(why);
     let broken = |error: io::Error| ProjectError::Archive(error.to_string());
@@ -335,12 +344,19 @@ fn unpack(
 
     let mut unpacked = zstd::Decoder::new(archive).map_err(broken)?;
     unpacked.window_log_max(27).map_err(broken)?;
-    let mut archive = Archive::new(Counted { inner: unpacked, left: limits.bytes });
-    let (mut bundle, mut hot, mut left_out) = (None, BTreeMap::new(), Vec::new());
-    let (mut entries, mut bytes, mut hot_bytes) = (0, 0, 0);
-    let mut links: Vec<(PathBuf, String)> = Vec::new();
-    for entry in archive.entries().map_err(broken)? {
+    let header_left = Rc::new(Cell::new(MAX_HEADER_BYTES));
+    let counted =
+        Counted { inner: unpacked, left: limits.bytes, header_left: Rc::clone(&header_left) };
+    let mut archive = Archive::new(counted);
+    let (mut bundle, mut hot, mut left_out) = (None, HotContents::new(hot_limits), Vec::new());
+    let (mut entries, mut bytes) = (0, 0u64);
+    let mut links: Vec<(Relative, String)> = Vec::new();
+    let mut found = archive.entries().map_err(broken)?;
+    loop {
+        header_left.set(MAX_HEADER_BYTES);
+        let Some(entry) = found.next() else { break };
         let mut entry = entry.map_err(broken)?;
+        header_left.set(u64::MAX);
         entries += 1;
         if entries > limits.entries {
             return Err(refused(format!("it has more than {} entries", limits.entries)));
@@ -353,15 +369,16 @@ fn unpack(
         let path = Relative::parse(&name).map_err(|error| refused(error.to_string()))?;
         let kind = entry.header().entry_type();
         let size = entry.size();
-        bytes += size;
+        bytes = bytes.saturating_add(size);
         match (path.as_str(), kind) {
             ("rows.json", EntryType::Regular) if bundle.is_some() => {
                 return Err(refused(format!("{name:?} is in it twice")));
             }
             ("rows.json", EntryType::Regular) => {
-                let mut text = Vec::new();
-                (&mut entry).take(ROWS).read_to_end(&mut text).map_err(broken)?;
-                let rows = serde_json::from_slice(&text)
+                if size > MAX_ROWS_BYTES {
+                    return Err(refused(format!("rows.json may have {MAX_ROWS_BYTES} bytes")));
+                }
+                let rows = serde_json::from_reader(BufReader::new(&mut entry))
                     .map_err(|error| refused(format!("rows.json: {error}")))?;
                 bundle = Some(rows);
                 continue;
@@ -381,37 +398,29 @@ fn unpack(
         let is_hot = Relative::parse("hot").ok().and_then(|folder| path.below(&folder));
         match (in_folder, is_hot, kind) {
             (None, Some(key), EntryType::Regular) => {
-                hot_bytes += size;
-                if hot_bytes > 1 << 30 {
-                    return Err(refused("its hot memories are too large".into()));
-                }
+                hot.admit(&key, size)?;
                 let mut content = Vec::new();
                 entry.read_to_end(&mut content).map_err(broken)?;
-                if hot.insert(key, content).is_some() {
+                if hot.contents.insert(key, content).is_some() {
                     return Err(refused(format!("{name:?} is in it twice")));
                 }
             }
             (Some(_), _, EntryType::Directory) => {
                 let place = directory.join(path.as_str());
-                std::fs::create_dir_all(&place).map_err(made(&place))?;
                 let mode = entry.header().mode().unwrap_or(0o755) & 0o777 | 0o700;
-                std::fs::set_permissions(&place, PermissionsExt::from_mode(mode))
-                    .map_err(made(&place))?;
+                std::fs::create_dir_all(&place)
+                    .and_then(|()| {
+                        std::fs::set_permissions(&place, PermissionsExt::from_mode(mode))
+                    })
+                    .map_err(|error| not_unpacked(&path, error))?;
             }
             (Some(_), _, EntryType::Regular | EntryType::Continuous) => {
-                let place = directory.join(path.as_str());
-                if let Some(above) = place.parent() {
-                    std::fs::create_dir_all(above).map_err(made(above))?;
-                }
                 let header = entry.header();
                 let (mode, at) = (header.mode().unwrap_or(0o644), header.mtime().unwrap_or(0));
-                unpack_file(&mut entry, &place, mode, at).map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => refused(format!("{name:?} is in it twice")),
-                    io::ErrorKind::FileTooLarge
-                    | io::ErrorKind::UnexpectedEof
-                    | io::ErrorKind::InvalidData => refused(error.to_string()),
-                    _ => failed("import into", &place, error),
-                })?;
+                let place = directory.join(path.as_str());
+                make_parent(&place)
+                    .and_then(|()| unpack_file(&mut entry, &place, mode, at))
+                    .map_err(|error| not_unpacked(&path, error))?;
             }
             (Some(folder), _, EntryType::Symlink) => {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
@@ -419,7 +428,7 @@ fn unpack(
                 if target.is_empty() || !stays_inside(path.as_str(), &target, folder) {
                     return Err(refused(format!("the link {name:?} leads outside")));
                 }
-                links.push((directory.join(path.as_str()), target));
+                links.push((path, target));
             }
             (Some(_), _, kind) => {
                 return Err(refused(format!("{name:?} is of the kind {kind:?}")));
@@ -427,25 +436,73 @@ fn unpack(
             (None, _, _) => return Err(refused(format!("{name:?} has no place in a project"))),
         }
     }
+    drop(found);
+    header_left.set(u64::MAX);
     // To the very end, where the checksum is.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;
     // Links come last, so that nothing was written through one; and not one of them through another.
-    for (place, _) in &links {
-        if let Some(above) = place.parent() {
-            std::fs::create_dir_all(above).map_err(made(above))?;
-        }
+    for (path, _) in &links {
+        make_parent(&directory.join(path.as_str())).map_err(|error| not_unpacked(path, error))?;
     }
-    for (place, target) in links {
-        symlink(&target, &place).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => refused(format!("{place:?} is in it twice")),
-            _ => failed("import into", &place, error),
-        })?;
+    for (path, target) in links {
+        symlink(&target, directory.join(path.as_str()))
+            .map_err(|error| not_unpacked(&path, error))?;
     }
     let bundle = bundle.ok_or_else(|| refused("it has no rows.json".into()))?;
     let root = open_directory(directory).map_err(made(directory))?;
     rustix::fs::syncfs(&root).map_err(|errno| made(directory)(errno.into()))?;
     sync_directory(&root).map_err(made(directory))?;
-    Ok(Unpacked { bundle, hot, entries, bytes, left_out })
+    Ok(Unpacked { bundle, hot: hot.contents, entries, bytes, left_out })
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)
+}
+
+/// An error of one entry, by the name that it has in the archive.
+fn not_unpacked(path: &Relative, error: io::Error) -> ProjectError {
+    let path = path.as_str();
+    let why = match error.kind() {
+        io::ErrorKind::AlreadyExists => format!("{path:?} is in it twice"),
+        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            format!("{path:?} is a file and a directory in it")
+        }
+        io::ErrorKind::InvalidFilename => format!("the name {path:?} is too long"),
+        io::ErrorKind::FileTooLarge | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+            error.to_string()
+        }
+        _ => return failed("import", Path::new(path), error),
+    };
+    ProjectError::Archive(why)
+}
+
+/// Hot memories as they are read, within the limits of a project.
+struct HotContents {
+    limits: HotLimits,
+    bytes: u64,
+    contents: BTreeMap<Relative, Vec<u8>>,
+}
+
+impl HotContents {
+    fn new(limits: HotLimits) -> Self {
+        Self { limits, bytes: 0, contents: BTreeMap::new() }
+    }
+
+    /// Refuses a memory of this size before it is read.
+    fn admit(&mut self, key: &Relative, size: u64) -> Result<(), FileError> {
+        let HotLimits { entries, bytes, entry_bytes } = self.limits;
+        if size > entry_bytes {
+            return Err(FileError::TooLarge { path: key.to_string(), limit: entry_bytes });
+        }
+        if self.contents.len() as u64 >= entries {
+            return Err(FileError::Full { what: "memories", limit: entries });
+        }
+        self.bytes += size + key.as_str().len() as u64;
+        if self.bytes > bytes {
+            return Err(FileError::Full { what: "bytes of memories", limit: bytes });
+        }
+        Ok(())
+    }
 }
 
 fn unpack_file(content: &mut impl Read, place: &Path, mode: u32, at: u64) -> io::Result<()> {
@@ -462,15 +519,20 @@ fn unpack_file(content: &mut impl Read, place: &Path, mode: u32, at: u64) -> io:
 struct Counted<R> {
     inner: R,
     left: u64,
+    /// Bytes that the tar reader may still read for itself before it returns the next entry.
+    header_left: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why = "it is larger than may be imported";
-            io::Error::new(io::ErrorKind::FileTooLarge, why)
-        })?;
+        let too_large = |why| io::Error::new(io::ErrorKind::FileTooLarge, why);
+        self.left = self
+            .left
+            .checked_sub(read as u64)
+            .ok_or_else(|| too_large("it is larger than may be imported"))?;
+        let header_left = self.header_left.get().checked_sub(read as u64);
+        self.header_left.set(header_left.ok_or_else(|| too_large("a header in it is too large"))?);
         Ok(read)
     }
 }

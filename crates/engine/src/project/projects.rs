@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::{
     attendance::{Attendance, AttendancePolicy},
@@ -28,12 +29,18 @@ use files::{
 use model::{BackendKind, Project, ProjectConfig, ProjectId, Statistics, Timestamp, Trashed};
 use store::{DeletedRows, Page, PageRequest, ProjectFilter, Store, StoreError};
 
+/// The routes that every project has; the settings and the project choose their backends.
+const DEFAULT_ROUTES: [(&str, BackendKind); 3] = [
+    ("/workspace", BackendKind::Filesystem),
+    ("/memories/hot", BackendKind::State),
+    ("/memories/persistent", BackendKind::Filesystem),
+];
 /// How many random ids are tried for a prefix.
 const MAX_ATTEMPTS: u32 = 16;
 /// How often the use of a project is recorded.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectSettings {
     pub max_projects: u64,
     pub cleanup: CleanupPolicy,
@@ -41,6 +48,8 @@ pub struct ProjectSettings {
     pub trash: Duration,
     pub hot: HotLimits,
     pub attendance: AttendancePolicy,
+    /// Backends of the file tree by prefix, where a project does not choose others.
+    pub routes: BTreeMap<String, BackendKind>,
 }
 
 /// All projects; cheap to clone.
@@ -107,6 +116,7 @@ impl Projects {
         events: Events,
         settings: ProjectSettings,
     ) -> Result<Self, ProjectError> {
+        check_routes(&settings.routes, "project.routes")?;
         let memories = HotMemories::start(settings.hot, clock.clone())
             .map_err(|source| failed("start the memories in", home, source))?;
         let inner = Inner {
@@ -300,6 +310,26 @@ impl Projects {
         Ok(self.inner.memories.of(id, workspace.hot).await?)
     }
 
+    /// Returns the backend of each route of a project: its own routes over those of the server.
+    #[must_use]
+    pub fn routes(&self, project: &Project) -> BTreeMap<Relative, BackendKind> {
+        let default = |(prefix, kind): (&str, BackendKind)| (prefix.to_owned(), kind);
+        let defaults = DEFAULT_ROUTES.map(default).into_iter();
+        let chosen = self.inner.settings.routes.iter().chain(&project.config.routes);
+        defaults
+            .chain(chosen.map(|(prefix, kind)| (prefix.clone(), *kind)))
+            .filter_map(|(prefix, kind)| Some((Relative::parse(&prefix).ok()?, kind)))
+            .collect()
+    }
+
+    /// Returns the backend of the longest prefix of a path; `None` outside the routes.
+    #[must_use]
+    pub fn backend(&self, project: &Project, path: &Relative) -> Option<BackendKind> {
+        let routes = self.routes(project).into_iter();
+        let above = routes.filter(|(prefix, _)| path.below(prefix).is_some());
+        above.max_by_key(|(prefix, _)| prefix.as_str().len()).map(|(_, kind)| kind)
+    }
+
     /// Returns the file tree of a project.
     pub async fn tree(
         &self,
@@ -307,18 +337,8 @@ impl Projects {
         instance: InstanceFiles,
     ) -> Result<Tree, ProjectError> {
         let workspace = self.workspace(&project.project_id).await?;
-        let mut kinds: BTreeMap<String, BackendKind> = [
-            ("workspace", BackendKind::Filesystem),
-            ("memories/hot", BackendKind::State),
-            ("memories/persistent", BackendKind::Filesystem),
-        ]
-        .map(|(prefix, kind)| (prefix.to_owned(), kind))
-        .into();
-        for (prefix, kind) in &project.config.routes {
-            kinds.insert(Relative::parse(prefix)?.to_string(), *kind);
-        }
         let mut routes = Vec::new();
-        for (prefix, kind) in kinds {
+        for (prefix, kind) in self.routes(project) {
             let backend = match kind {
                 BackendKind::Filesystem => {
                     let root = match prefix.as_str() {
@@ -336,7 +356,7 @@ impl Projects {
                     self.inner.settings.hot,
                 )),
             };
-            routes.push(Route { prefix: Relative::parse(&prefix)?, backend });
+            routes.push(Route { prefix, backend });
         }
         let (tmp, rest) = match instance {
             InstanceFiles::At(root) => {
@@ -497,8 +517,16 @@ fn check(choices: &ProjectChoices) -> Result<(), ProjectError> {
     if config.cleanup_after_days.is_some_and(|days| days > 36_500) {
         return bad("/config/cleanup_after_days", "may be 36500");
     }
-    for prefix in config.routes.keys() {
-        let field = format!("/config/routes/{}", prefix.replace('~', "~0").replace('/', "~1"));
+    check_routes(&config.routes, "/config/routes")
+}
+
+/// Checks the prefixes of routes. Errors name the field below `pointer`.
+fn check_routes(routes: &BTreeMap<String, BackendKind>, pointer: &str) -> Result<(), ProjectError> {
+    let bad = |field: &str, why: &str| {
+        Err(ProjectError::Bad { field: field.to_owned(), why: why.to_owned() })
+    };
+    for prefix in routes.keys() {
+        let field = format!("{pointer}/{}", prefix.replace('~', "~0").replace('/', "~1"));
         if !prefix.starts_with('/') {
             return bad(&field, "begins with a slash");
         }
@@ -645,8 +673,15 @@ pub(super) fn missing(id: &ProjectId) -> StoreError {
     StoreError::Missing { what: format!("project {id}") }
 }
 
+/// An error on a file of the server. Clients do not know its path, so that only the log shows it.
 pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> ProjectError {
-    FileError::from_io(doing, &path.display().to_string(), source).into()
+    let path = path.display().to_string();
+    match Errno::from_io_error(&source) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            FileError::from_io(doing, &path, source).into()
+        }
+        _ => FileError::Io { doing, path, source }.into(),
+    }
 }
 
 pub(super) async fn blocking<T: Send + 'static, E: Send + 'static + From<FileError>>(

@@ -44,10 +44,7 @@ impl Projects {
                 let Some(item) = self.check(&project, mode).await? else { continue };
                 if mode == CleanupMode::Act {
                     match self.act(&project, &item).await {
-                        Ok(more) => {
-                            gone.terminals.extend(more.terminals);
-                            gone.leases.extend(more.leases);
-                        }
+                        Ok(more) => gone.extend(more),
                         // Used since it was read: the next check decides again.
                         Err(ProjectError::Store(StoreError::Refused(_))) => continue,
                         Err(error) => return Err(error),

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -126,6 +127,7 @@ async fn start(home: &Path, now: &Arc<AtomicI64>) -> (Events, Store, Projects) {
         trash: Duration::from_secs(7 * 86_400),
         hot: HotLimits::default(),
         attendance: AttendancePolicy::default(),
+        routes: BTreeMap::new(),
     };
     let projects =
         Projects::start(home, store.clone(), clock, events.clone(), settings).await.unwrap();
@@ -382,8 +384,16 @@ async fn archive_of(world: &World, id: &ProjectId) -> Vec<u8> {
     out.0.lock().unwrap().clone()
 }
 
-/// An archive with the rows of an empty project and one more entry.
+/// Imports an archive with the rows of an empty project and one more entry. Returns the result as text.
 async fn hostile(world: &World, make: impl Fn(&mut tar::Builder<Vec<u8>>)) -> String {
+    hostile_within(world, ImportLimits { bytes: 1 << 20, entries: 100 }, make).await
+}
+
+async fn hostile_within(
+    world: &World,
+    limits: ImportLimits,
+    make: impl Fn(&mut tar::Builder<Vec<u8>>),
+) -> String {
     let project = world.create("web").await;
     let good = archive_of(world, &project.project_id).await;
     world.projects.delete(&project.project_id, "test").await.unwrap();
@@ -398,7 +408,6 @@ async fn hostile(world: &World, make: impl Fn(&mut tar::Builder<Vec<u8>>)) -> St
     }
     make(&mut tar);
     let archive = zstd::stream::encode_all(&*tar.into_inner().unwrap(), 3).unwrap();
-    let limits = ImportLimits { bytes: 1 << 20, entries: 100 };
     match world.projects.import(std::io::Cursor::new(archive), limits).await {
         Ok(imported) => format!("took {} entries", imported.entries),
         Err(error) => error.to_string(),
@@ -519,6 +528,68 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     let refused = world.store.add_bundle(bundle, ids, 100, wall(&world.now)).await;
     assert!(refused.is_err());
     assert!(world.projects.project(&"evil-00000000".parse().unwrap()).await.is_err());
+}
+
+/// Appends an entry of `size` zeros.
+fn zeros(tar: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType, size: u64) {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(0o644);
+    tar.append_data(&mut header, name, std::io::Read::take(std::io::repeat(0), size)).unwrap();
+}
+
+#[tokio::test]
+async fn an_import_is_refused_where_its_memories_or_headers_would_fill_the_server() {
+    use tar::EntryType as Type;
+    let world = World::new().await;
+    let limits = ImportLimits::default();
+    let said = hostile_within(&world, limits, |tar| {
+        zeros(tar, "hot/memories/hot/large", Type::Regular, (4 << 20) + 1);
+    });
+    assert_eq!(said.await, "\"memories/hot/large\" may have 4194304 bytes");
+    let said = hostile_within(&world, limits, |tar| {
+        for number in 0..16 {
+            zeros(tar, &format!("hot/memories/hot/{number}"), Type::Regular, 4 << 20);
+        }
+    });
+    assert_eq!(said.await, "there is room for 67108864 bytes of memories, and it is taken");
+    let said = hostile_within(&world, limits, |tar| {
+        for number in 0..10_001 {
+            zeros(tar, &format!("hot/memories/hot/{number}"), Type::Regular, 0);
+        }
+    });
+    assert_eq!(said.await, "there is room for 10000 memories, and it is taken");
+    let said = hostile_within(&world, limits, |tar| {
+        zeros(tar, "././@LongLink", Type::GNULongName, 1 << 20);
+        zeros(tar, "repo/x", Type::Regular, 0);
+    });
+    assert_eq!(said.await, "the archive is refused: a header in it is too large");
+}
+
+#[tokio::test]
+async fn a_refused_archive_shows_names_of_its_own_and_none_of_the_server() {
+    use tar::EntryType as Type;
+    let world = World::new().await;
+    let check = async |make: fn(&mut tar::Builder<Vec<u8>>), expected: &str| {
+        let said = hostile(&world, make).await;
+        assert_eq!(said, format!("the archive is refused: {expected}"));
+    };
+    let twice = |tar: &mut tar::Builder<Vec<u8>>| {
+        raw(tar, "repo/d", Type::Symlink, "other");
+        raw(tar, "repo/d", Type::Symlink, "other");
+    };
+    check(twice, "\"repo/d\" is in it twice").await;
+    let below_a_file = |tar: &mut tar::Builder<Vec<u8>>| {
+        raw(tar, "repo/f", Type::Regular, "");
+        raw(tar, "repo/f/g/h", Type::Regular, "");
+    };
+    check(below_a_file, "\"repo/f/g/h\" is a file and a directory in it").await;
+    let both = |tar: &mut tar::Builder<Vec<u8>>| {
+        raw(tar, "repo/f", Type::Regular, "");
+        raw(tar, "repo/f", Type::Directory, "");
+    };
+    check(both, "\"repo/f\" is in it twice").await;
 }
 
 #[tokio::test]

@@ -263,7 +263,9 @@ impl Sandboxes {
     /// returns, its compute usually too.
     pub async fn delete(&self, id: &ThreadId) -> Result<bool, SandboxError> {
         if self.get(id).await?.is_none() {
-            return Ok(false);
+            let Some(removal) = self.shared.removals.of("thread", id) else { return Ok(false) };
+            removal.wait().await;
+            return Ok(true);
         }
         match self.shared.removals.delete_thread(id, self.now()).await {
             Ok(removal) => removal.wait().await,

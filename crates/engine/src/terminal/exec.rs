@@ -12,7 +12,7 @@ use super::execution::Execution;
 use super::link::{HostLink, Progress};
 use super::options::{ExecOptions, IfAbandoned, MAX_OUTPUT, Naming};
 use super::terminals::{Live, Terminals};
-use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal};
+use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal, TerminalId};
 
 /// How long input waits for its command to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -195,6 +195,12 @@ impl Terminals {
     /// Returns a command that has not ended.
     pub fn running(&self, id: &CommandId) -> Option<Command> {
         self.0.flights.command(id).filter(|command| !command.status.is_end())
+    }
+
+    /// Returns the command that runs in a terminal, or else the newest that is queued there, and whether it waits for
+    /// input.
+    pub fn current_command(&self, terminal: &TerminalId) -> Option<(Command, bool)> {
+        self.0.flights.current(terminal)
     }
 
     /// Returns whether a command waits for input.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::options::ExecOptions;
-use model::{Command, CommandId, CommandStatus, Moment, SessionId};
+use model::{Command, CommandId, CommandStatus, Moment, SessionId, TerminalId};
 use store::Outputs;
 
 /// How far a command has come.
@@ -43,6 +43,8 @@ struct Flight {
     options: Option<Arc<ExecOptions>>,
     /// Its caller left, so it must not start.
     abandoned: bool,
+    /// It waits for input.
+    waiting: bool,
 }
 
 #[derive(Default)]
@@ -58,7 +60,8 @@ impl Flights {
         let touch = options.as_ref().and_then(|options| options.touch.clone());
         let id = command.command_id.clone();
         let host = String::new();
-        let flight = Flight { command, touch, stage, host, options, abandoned: false };
+        let flight =
+            Flight { command, touch, stage, host, options, abandoned: false, waiting: false };
         self.0.lock().insert(id, flight);
         receiver
     }
@@ -72,6 +75,26 @@ impl Flights {
 
     pub fn is_abandoned(&self, id: &CommandId) -> bool {
         self.0.lock().get(id).is_some_and(|flight| flight.abandoned)
+    }
+
+    /// Notes whether it waits for input.
+    pub fn set_waiting(&self, id: &CommandId, waiting: bool) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
+            flight.waiting = waiting;
+        }
+    }
+
+    /// Returns the command that runs in a terminal, or else the newest that is queued there, and whether it waits for
+    /// input.
+    pub fn current(&self, terminal: &TerminalId) -> Option<(Command, bool)> {
+        let flights = self.0.lock();
+        let open = flights.values().filter(|flight| {
+            flight.command.terminal_id == *terminal && !flight.command.status.is_end()
+        });
+        let current = open.max_by_key(|flight| {
+            (flight.command.status == CommandStatus::Running, &flight.command.command_id)
+        });
+        current.map(|flight| (flight.command.clone(), flight.waiting))
     }
 
     /// Notes the host that it is being handed to.

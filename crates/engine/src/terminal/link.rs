@@ -504,7 +504,7 @@ fn forward(event: Event, inner: &Inner) -> Option<String> {
         return None;
     }
     update_progress(&event, inner);
-    let sealed;
+    let of_command;
     let terminal = match &event {
         Event::Output { terminal, .. }
         | Event::Resized { terminal, .. }
@@ -534,16 +534,15 @@ fn forward(event: Event, inner: &Inner) -> Option<String> {
         | Event::Typed { terminal, .. }
         | Event::StateChanged { terminal, .. }
         | Event::Restarted { terminal, .. } => terminal,
-        Event::Sealed { command, .. } => {
-            sealed = inner.commands.lock().get(command)?.terminal.clone();
-            &sealed
+        Event::Sealed { command, .. } | Event::Waiting { command, .. } => {
+            of_command = inner.commands.lock().get(command)?.terminal.clone();
+            &of_command
         }
         Event::Hello { .. }
         | Event::Reply { .. }
         | Event::Terminals { .. }
         | Event::LogChunk { .. }
         | Event::CommandOutput { .. }
-        | Event::Waiting { .. }
         | Event::ExecChunk { .. }
         | Event::StateReply { .. }
         | Event::MetricsReply { .. } => return None,

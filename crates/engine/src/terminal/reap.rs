@@ -91,7 +91,8 @@ impl Terminals {
         }
     }
 
-    async fn reap_lease(&self, lease: &LeaseId) -> Result<usize, TerminalError> {
+    /// Ends the shells without a row in the host of a lease. Returns how many there were.
+    pub(crate) async fn reap_lease(&self, lease: &LeaseId) -> Result<usize, TerminalError> {
         // Vendors are skipped: connecting may cost money or take long.
         if self.is_remote(lease).await {
             return Ok(0);

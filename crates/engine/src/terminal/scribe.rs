@@ -125,6 +125,17 @@ impl Scribe {
                     self.events.publish(EventKind::CommandStarted { terminal_id, command_id: id });
                 }
             }
+            Event::Waiting { command, waiting } => {
+                if let Ok(command_id) = command.parse::<CommandId>() {
+                    self.flights.set_waiting(&command_id, waiting);
+                    let terminal_id = self.id.clone();
+                    self.events.publish(EventKind::CommandWaiting {
+                        terminal_id,
+                        command_id,
+                        waiting,
+                    });
+                }
+            }
             done @ Event::Done { .. } => self.finish(done).await,
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
                 // Stored first: a caller that finds the command no longer tracked reads its lengths from
@@ -378,6 +389,7 @@ impl Scribe {
             // A retry would find the same rows, or a store that no longer accepts writes.
             StoreError::SyncFailed { .. }
             | StoreError::Exists { .. }
+            | StoreError::BadId(_)
             | StoreError::Refused(_)
             | StoreError::Damaged { .. } => {
                 tracing::error!(terminal = %self.id, %error, "cannot store a record; giving up");

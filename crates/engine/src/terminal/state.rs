@@ -1,8 +1,9 @@
 //! Changes of a terminal's state through the API: patch, rollback and fork.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use jiff::Timestamp;
+use shell::quote;
 use tokio::sync::oneshot;
 
 use super::error::TerminalError;
@@ -85,6 +86,30 @@ fn base(state: &TerminalState) -> Env {
     state.sections.get(scribe::BASE).map(|bytes| scribe::environment(bytes)).unwrap_or_default()
 }
 
+/// Replaces the values in shell source that `declare -p`, `typeset -p` or `set` printed, where `hides` accepts the name.
+pub fn mask_assignments(source: &[u8], mask: &str, hides: impl Fn(&str) -> bool) -> Vec<u8> {
+    let mut masked = Vec::with_capacity(source.len());
+    for line in quote::lines(source) {
+        match assigned(line) {
+            Some((name, value)) if hides(&name) => {
+                masked.extend_from_slice(&line[..value]);
+                masked.extend_from_slice(mask.as_bytes());
+                masked.push(b'\n');
+            }
+            _ => masked.extend_from_slice(line),
+        }
+    }
+    masked
+}
+
+/// Returns the name in an assignment, and the position of its value.
+fn assigned(line: &[u8]) -> Option<(Cow<'_, str>, usize)> {
+    let equals = line.iter().position(|&byte| byte == b'=')?;
+    let start = line[..equals].iter().rposition(|&byte| byte == b' ').map_or(0, |at| at + 1);
+    let name = &line[start..equals];
+    quote::is_name(name).then(|| (String::from_utf8_lossy(name), equals + 1))
+}
+
 /// Returns a script in the syntax that all supported shells share.
 fn script(set: &BTreeMap<String, String>, unset: &[String]) -> Vec<u8> {
     let mut script = String::new();
@@ -100,6 +125,18 @@ fn script(set: &BTreeMap<String, String>, unset: &[String]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn assignments_of_secrets_are_masked_in_shell_source() {
+        let source = "declare -x API_KEY=\"a\nb=c\"\ndeclare -- n=\"TOKEN=1\"\n\
+                      typeset -i TOKEN=7\nPASSWORD='it'\\''s'\nexport SECRET\n";
+        let masked = mask_assignments(source.as_bytes(), "***", model::looks_secret);
+        assert_eq!(
+            String::from_utf8(masked).unwrap(),
+            "declare -x API_KEY=***\ndeclare -- n=\"TOKEN=1\"\n\
+             typeset -i TOKEN=***\nPASSWORD=***\nexport SECRET\n"
+        );
+    }
 
     #[test]
     fn any_value_reaches_a_real_shell_as_it_is() {

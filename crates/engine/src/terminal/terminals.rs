@@ -25,7 +25,7 @@ use super::options::Resume;
 use super::output_source;
 use super::owner::{self, Format, Owner, OwnerRequest, Picture, Shared, TerminalFacts};
 use super::shell_start::ShellSetupFn;
-use super::watch::{WatchFrom, Watcher};
+use super::watch::{AtExit, WatchFrom, Watcher};
 use super::window::Window;
 use crate::lease::Leases;
 use base::event::Events;
@@ -241,7 +241,7 @@ impl Terminals {
                 Err(error) => return Err(error),
             }
         }
-        self.enter(&live, name, mode, from).await
+        self.enter(terminal, &live, name, mode, from).await
     }
 
     /// Attaches a guest. Starts and resumes nothing, and does not keep the terminal in use.
@@ -252,11 +252,12 @@ impl Terminals {
         from: WatchFrom,
     ) -> Result<Watcher, TerminalError> {
         let live = self.live(terminal).await;
-        self.enter(&live, name, ClientMode::Guest, from).await
+        self.enter(terminal, &live, name, ClientMode::Guest, from).await
     }
 
     async fn enter(
         &self,
+        terminal: &Terminal,
         live: &Live,
         name: String,
         mode: ClientMode,
@@ -266,7 +267,8 @@ impl Terminals {
         live.ask(OwnerRequest::Enter { client, name, mode }).await?;
         let (shared, asks) = (live.shared.clone(), live.asks.clone());
         let directory = self.directory(&live.id);
-        Ok(Watcher::enter(shared, asks, client, from, directory).await?)
+        let at_exit = if terminal.ends_with_program() { AtExit::Ends } else { AtExit::Restarts };
+        Ok(Watcher::enter(shared, asks, client, from, directory, at_exit).await?)
     }
 
     /// Types on behalf of a connected client. Refused unless it is the driver.

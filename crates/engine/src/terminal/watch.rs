@@ -35,6 +35,14 @@ pub enum WatchFrom {
     Offset(u64),
 }
 
+/// What happens to a terminal when its program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtExit {
+    Ends,
+    /// It gets a new shell.
+    Restarts,
+}
+
 /// One client of a terminal.
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -45,6 +53,9 @@ pub struct Watcher {
     ready: VecDeque<WatcherUpdate>,
     /// The offset after the last byte that `next` returned.
     offset: u64,
+    at_exit: AtExit,
+    /// Whether `next` has returned the end of the program.
+    exited: bool,
     /// Set while it reads the log, because it is further behind than the window reaches.
     behind: Option<Behind>,
 }
@@ -66,11 +77,13 @@ impl Watcher {
         client: ClientId,
         from: WatchFrom,
         directory: PathBuf,
+        at_exit: AtExit,
     ) -> Result<Watcher, WatcherGone> {
         let head = shared.head.subscribe();
         let ready = VecDeque::new();
-        let (place, offset, behind) = (0, 0, None);
-        let mut watcher = Watcher { shared, asks, head, client, place, ready, offset, behind };
+        let (place, offset, exited, behind) = (0, 0, false, None);
+        let mut watcher =
+            Watcher { shared, asks, head, client, place, ready, offset, at_exit, exited, behind };
         if let WatchFrom::Offset(from) = from {
             let (_, end) = watcher.bounds();
             if from <= end && end - from <= MAX_RESUME_BYTES {
@@ -109,6 +122,12 @@ impl Watcher {
                         self.offset = offset + bytes.len() as u64;
                     }
                     WatcherUpdate::Event(WatchEvent::Gap { to, .. }) => self.offset = *to,
+                    WatcherUpdate::Event(WatchEvent::Exit { .. })
+                        if self.at_exit == AtExit::Ends && self.exited =>
+                    {
+                        continue;
+                    }
+                    WatcherUpdate::Event(WatchEvent::Exit { .. }) => self.exited = true,
                     WatcherUpdate::Event(_) => {}
                 }
                 return Ok(told);
@@ -128,6 +147,15 @@ impl Watcher {
                 }
                 Next::Lost => self.take_picture().await?,
                 Next::Wait => {
+                    // The event may be older than the picture, or than this server.
+                    if self.at_exit == AtExit::Ends
+                        && !self.exited
+                        && let Some((code, signal)) = self.shared.facts().exit
+                    {
+                        let exit = WatchEvent::Exit { code, signal };
+                        self.ready.push_back(WatcherUpdate::Event(exit));
+                        continue;
+                    }
                     let place = self.place;
                     self.head.wait_for(|head| *head > place).await.map_err(|_| WatcherGone)?;
                 }

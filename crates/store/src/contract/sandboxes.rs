@@ -18,7 +18,7 @@ fn open() -> (TempDir, Store) {
 }
 
 fn raw(home: &TempDir) -> rusqlite::Connection {
-    rusqlite::Connection::open(home.path().join("stead.db")).unwrap()
+    crate::connect::connect(&home.path().join("stead.db")).unwrap()
 }
 
 fn sandbox(name: &str, second: i64) -> Sandbox {

@@ -1,0 +1,53 @@
+//! A page for people whose browser is not signed in, in place of a problem as JSON.
+
+use axum::{
+    http::{HeaderMap, HeaderValue, Method, header},
+    response::{IntoResponse, Response},
+};
+
+use super::error::{Code, Problem};
+
+/// Returns whether a request is the navigation of a browser to a page of the server itself.
+pub(super) fn is_wanted(method: &Method, path: &str, headers: &HeaderMap) -> bool {
+    *method == Method::GET && matches!(path, "/login" | "/docs") && accepts_html(headers)
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter();
+    accepted.any(|value| value.to_str().is_ok_and(|value| value.contains("text/html")))
+}
+
+/// Responds with a page that says how to sign in, if that solves the problem.
+pub(super) fn respond(problem: Problem) -> Response {
+    let title = match problem.code() {
+        Code::Unauthorized => "Sign in to Stead",
+        Code::TooManyFailures => "Too many attempts",
+        _ => return problem.into_response(),
+    };
+    let detail = match problem.code() {
+        Code::Unauthorized => problem.detail().to_owned(),
+        _ => format!("{}; try again in a minute", problem.detail()),
+    };
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <h1>{title}</h1>\n<p>{}.</p>\n\
+         <p>Run <code>stead login</code> on the machine of the server and open the link that it prints. \
+         Each link works once.</p>\n<p><a href=\"/\">Open the app</a></p>\n</html>\n",
+        escape(&capitalize(&detail))
+    );
+    let mut response = problem.into_response();
+    *response.body_mut() = page.into();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, html);
+    response
+}
+
+fn capitalize(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,44 @@
+//! A database with a flipped bit.
+
+use serde_json::json;
+
+use crate::harness::{Home, Server, database, run, wait_for};
+
+#[test]
+fn a_row_with_a_flipped_bit_is_reported_and_the_others_work() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let exec = |server: &Server, command: &str| {
+        server.client().post("/api/threads/t/exec", json!({"command": command})).expect(200)
+    };
+    let whole = exec(&server, "echo whole");
+    let damaged = exec(&server, "echo damaged-by-a-flipped-bit");
+    assert_eq!(server.stop().0.code(), Some(0));
+    let stead = ["doctor", "--inspect", "--home", home.path().to_str().unwrap()];
+    let doctor = || String::from_utf8(run(&stead, &[]).stdout).unwrap();
+    assert!(doctor().contains("every row of"), "{}", doctor());
+
+    let file = home.path().join("stead.db");
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    database(home.path()).query_row(checkpoint, [], |_| Ok(())).unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let text = b"echo damaged-by-a-flipped-bit";
+    let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+
+    let server = Server::start(&home);
+    let command = |receipt: &serde_json::Value| {
+        format!("/api/commands/{}", receipt["command_id"].as_str().unwrap())
+    };
+    let refused = server.client().get(&command(&damaged));
+    assert_eq!(refused.problem(500), "store_damaged");
+    assert!(refused.text().contains("a command is damaged"), "{}", refused.text());
+    server.client().get(&command(&whole)).expect(200);
+    assert_eq!(exec(&server, "echo on")["stdout"], "on\n");
+    wait_for("the log to report it", || {
+        let log = server.log();
+        if log.contains("the database has damaged rows") { Ok(()) } else { Err(log) }
+    });
+    assert!(doctor().contains("damaged rows: 1 in commands"), "{}", doctor());
+}

@@ -1,0 +1,59 @@
+//! What a thread does now: its current command, and the events about it.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Events, Home, Server, wait_for};
+
+/// Reads events until one about a command has this name.
+fn next(events: &mut Events, name: &str, command: &str) -> Value {
+    loop {
+        let event = events.until(name).json();
+        if event["command_id"] == command {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn a_thread_shows_its_current_command_and_whether_it_waits_for_input() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let mut events = client.request("GET", "/api/events").events();
+    let created = client.put("/api/threads/t", json!({})).expect_success().json();
+    let show = || client.get("/api/threads/t").expect(200);
+    let listed = || client.get("/api/threads").expect(200)["items"][0].clone();
+    assert_eq!(show()["last_command"], Value::Null);
+
+    let body = json!({"command": "head -n 1 </dev/tty", "yield_ms": 1});
+    let exec = client.post("/api/threads/t/exec", body).expect(200);
+    let id = exec["command_id"].as_str().unwrap();
+    assert_eq!(next(&mut events, "command_waiting", id)["waiting"], true);
+    for shown in [show(), listed()] {
+        let last = &shown["last_command"];
+        assert_eq!(last["command_id"], id, "{shown}");
+        assert_eq!((&last["status"], &last["running"]), (&json!("running"), &json!(true)));
+        assert_eq!(last["waiting_for_input"], true, "{shown}");
+        assert!(last["started_at"].as_str() <= shown["updated_at"].as_str(), "{shown}");
+        assert!(shown["updated_at"].as_str() > created["updated_at"].as_str(), "{shown}");
+    }
+    let during = show()["updated_at"].clone();
+
+    let terminal = exec["terminal_id"].as_str().unwrap();
+    let input = json!({"data": "typed\r"});
+    client.post(&format!("/api/terminals/{terminal}/input"), input).expect_status(204);
+    assert_eq!(next(&mut events, "command_waiting", id)["waiting"], false);
+    next(&mut events, "command_ended", id);
+    let receipt = client.get(&format!("/api/commands/{id}")).expect(200);
+    assert_eq!(receipt["stdout"], "typed\n", "{receipt}");
+    wait_for("the thread to show the end", || {
+        let shown = show();
+        let last = &shown["last_command"];
+        let ended = last["status"] == "finished"
+            && last["running"] == false
+            && last["waiting_for_input"] == false
+            && last["finished_at"].is_string()
+            && shown["updated_at"].as_str() > during.as_str();
+        if ended { Ok(()) } else { Err(shown) }
+    });
+}
