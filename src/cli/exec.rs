@@ -11,7 +11,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
     attach::data,
@@ -170,6 +170,8 @@ impl ExecFollower<'_> {
     async fn run(&mut self, path: &str, body: &Value, key: &str) -> anyhow::Result<Value> {
         let headers = [("accept", "text/event-stream"), ("idempotency-key", key)];
         let deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
+        // One for all connections: Ctrl-C between two of them is kept for the next.
+        let mut interrupts = None;
         loop {
             let sent = self.client.send(Method::POST, path, Some(body), &headers);
             tokio::pin!(sent);
@@ -185,7 +187,11 @@ impl ExecFollower<'_> {
                 Ok(answer) => {
                     self.connected = true;
                     self.notice.clear();
-                    match self.watch(EventStream::new(answer)).await {
+                    let interrupts = match &mut interrupts {
+                        Some(interrupts) => interrupts,
+                        none => none.insert(signal(SignalKind::interrupt())?),
+                    };
+                    match self.watch(EventStream::new(answer), interrupts).await {
                         Ok(Some(receipt)) => return Ok(receipt),
                         Ok(None) => anyhow::anyhow!("the server ended the stream"),
                         Err(error) => error,
@@ -193,8 +199,8 @@ impl ExecFollower<'_> {
                 }
                 Err(error) => error,
             };
-            if let Some(command) = self.command.clone() {
-                return self.rejoin(&command).await;
+            if let (Some(command), Some(interrupts)) = (self.command.clone(), &mut interrupts) {
+                return self.rejoin(&command, interrupts).await;
             }
             self.pause(error, deadline).await?;
         }
@@ -226,8 +232,11 @@ impl ExecFollower<'_> {
     }
 
     /// Follows the stream to the result; `None` if it ends before.
-    async fn watch(&mut self, mut events: EventStream) -> anyhow::Result<Option<Value>> {
-        let mut interrupts = signal(SignalKind::interrupt())?;
+    async fn watch(
+        &mut self,
+        mut events: EventStream,
+        interrupts: &mut Signal,
+    ) -> anyhow::Result<Option<Value>> {
         let quiet = tokio::time::sleep(NOTICE_AFTER);
         tokio::pin!(quiet);
         let mut terminal = None;
@@ -294,7 +303,7 @@ impl ExecFollower<'_> {
     }
 
     /// Continues after the stream broke: reads the output by offset, then the result.
-    async fn rejoin(&mut self, command: &str) -> anyhow::Result<Value> {
+    async fn rejoin(&mut self, command: &str, interrupts: &mut Signal) -> anyhow::Result<Value> {
         let path = format!("/api/commands/{}", escape(command));
         let mut deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
         loop {
@@ -329,7 +338,9 @@ impl ExecFollower<'_> {
             }
             self.notice.clear();
             deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
-            tokio::time::sleep(RETRY_DELAY).await;
+            if tokio::time::timeout(RETRY_DELAY, interrupts.recv()).await.is_ok() {
+                self.interrupt().await;
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use super::link::{Feed, HostLink, LinkError};
 use super::options::Resume;
 use super::owner::{Format, OwnerRequest, Runtime};
 use super::recovery::Seeker;
-use super::scribe::{self, Order, Scribe, ScribeChannels};
+use super::scribe::{self, Order, Scribe, ScribeChannels, ShellOrigin};
 use super::shell_start::{ShellSetup, argv, environment, inherited, start_directory, wire_shell};
 use super::terminals::{Live, Terminals};
 use crate::lease::RunningInstance;
@@ -176,7 +176,7 @@ impl Terminals {
         info: &TerminalInfo,
     ) -> Result<Alive, TerminalError> {
         let state = self.0.store.terminal_state(&live.id, None).await?;
-        let (alive, output) = self.listen(live, link, &state);
+        let (alive, output) = self.listen(live, link, &state, ShellOrigin::Adopted);
         for command in &info.commands {
             link.follow(&command.command, live.id.as_str());
             // Also an ended command: callers wait until its receipt is stored.
@@ -224,7 +224,7 @@ impl Terminals {
         let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();
         let again = facts.offset > 0;
-        let (alive, output) = self.listen(live, link, &state);
+        let (alive, output) = self.listen(live, link, &state, ShellOrigin::Stored);
         let start = facts.offset;
         let size = (facts.cols, facts.rows);
         let request = Request::Open {
@@ -289,6 +289,7 @@ impl Terminals {
         live: &Arc<Live>,
         link: &HostLink,
         state: &TerminalState,
+        origin: ShellOrigin,
     ) -> (Alive, mpsc::Receiver<Box<wire::Event>>) {
         let (output, output_receiver) = mpsc::channel(OUTPUT_QUEUE_LENGTH);
         let (records, records_receiver) = mpsc::channel(RECORD_QUEUE_LENGTH);
@@ -309,6 +310,7 @@ impl Terminals {
             self.0.flights.clone(),
             self.0.events.clone(),
             state,
+            origin,
             channels,
         );
         let scribe = self.0.tasks.spawn(scribe.run());

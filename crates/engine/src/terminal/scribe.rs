@@ -53,6 +53,17 @@ pub struct Scribe {
     cwd: String,
     env: Env,
     base: Env,
+    origin: ShellOrigin,
+}
+
+/// Whether the stored state of a terminal is that of its shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellOrigin {
+    /// The shell was started from the stored state, or has been compared with it.
+    Stored,
+    /// The shell kept running without this scribe. Its host repeats the ends of commands that are not
+    /// recorded, but not what they changed.
+    Adopted,
 }
 
 /// The channels of a scribe.
@@ -76,6 +87,7 @@ impl Scribe {
         flights: Arc<Flights>,
         events: Events,
         state: &TerminalState,
+        origin: ShellOrigin,
         channels: ScribeChannels,
     ) -> Scribe {
         let section = |name: &str| state.sections.get(name).map(|bytes| environment(bytes));
@@ -94,6 +106,7 @@ impl Scribe {
             cwd: state.cwd.clone(),
             env: section("env").unwrap_or_default(),
             base: section(BASE).unwrap_or_default(),
+            origin,
         }
     }
 
@@ -101,6 +114,9 @@ impl Scribe {
     /// waits.
     pub async fn run(mut self) {
         loop {
+            if self.origin == ShellOrigin::Adopted {
+                Box::pin(self.resynchronize()).await;
+            }
             tokio::select! {
                 biased;
                 record = self.records.recv() => match record {
@@ -468,12 +484,13 @@ impl Scribe {
         Ok(version)
     }
 
-    /// Requests the whole state and compares it, because a record was dropped.
+    /// Requests the whole state and compares it, because records were dropped or not received.
     async fn resynchronize(&mut self) {
         let terminal = self.id.to_string();
         let answer = self.link.call(|seq| Request::State { seq, terminal }).await;
         let Ok(Event::StateReply { sections, .. }) = answer else { return };
         let Ok(known) = self.store.terminal_state(&self.id, None).await else { return };
+        self.origin = ShellOrigin::Stored;
         let changed: Sections = sections
             .iter()
             .filter(|(name, bytes)| known.sections.get(name) != Some(bytes))
