@@ -547,19 +547,19 @@ async fn an_import_is_refused_where_its_memories_or_headers_would_fill_the_serve
     let said = hostile_within(&world, limits, |tar| {
         zeros(tar, "hot/memories/hot/large", Type::Regular, (4 << 20) + 1);
     });
-    assert_eq!(said.await, "\"memories/hot/large\" may have 4194304 bytes");
+    assert_eq!(said.await, "\"memories/hot/large\" exceeds the limit of 4194304 bytes");
     let said = hostile_within(&world, limits, |tar| {
         for number in 0..16 {
             zeros(tar, &format!("hot/memories/hot/{number}"), Type::Regular, 4 << 20);
         }
     });
-    assert_eq!(said.await, "there is room for 67108864 bytes of memories, and it is taken");
+    assert_eq!(said.await, "the limit of 67108864 bytes of memories is reached");
     let said = hostile_within(&world, limits, |tar| {
         for number in 0..10_001 {
             zeros(tar, &format!("hot/memories/hot/{number}"), Type::Regular, 0);
         }
     });
-    assert_eq!(said.await, "there is room for 10000 memories, and it is taken");
+    assert_eq!(said.await, "the limit of 10000 memories is reached");
     let said = hostile_within(&world, limits, |tar| {
         zeros(tar, "././@LongLink", Type::GNULongName, 1 << 20);
         zeros(tar, "repo/x", Type::Regular, 0);
@@ -601,5 +601,5 @@ async fn memories_are_bounded_and_say_so() {
     let path = Relative::parse("memories/hot/x").unwrap();
     let put = MemoryChange::Put { path, bytes, expect: Expect::Anything };
     let error = memory.change(put).await.unwrap_err();
-    assert_eq!(error.to_string(), "\"memories/hot/x\" may have 4194304 bytes");
+    assert_eq!(error.to_string(), "\"memories/hot/x\" exceeds the limit of 4194304 bytes");
 }
