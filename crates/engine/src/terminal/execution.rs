@@ -130,8 +130,12 @@ impl Execution {
     pub async fn listen(&self) -> Result<(), TerminalError> {
         let command = self.id.to_string();
         let watch = |seq| Request::ExecWatch { seq, command, from_out: 0, from_err: 0 };
-        self.terminals.link_of(&self.terminal).await?.call(watch).await?;
-        Ok(())
+        let listened = self.terminals.link_of(&self.terminal).await?.call(watch).await;
+        match listened.map_err(TerminalError::from) {
+            // Its host has forgotten an ended command; its output is stored.
+            Ok(_) | Err(TerminalError::NotKept) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub fn progress(&mut self) -> &mut watch::Receiver<Progress> {
@@ -210,7 +214,13 @@ impl Execution {
         limit: u32,
     ) -> Result<Chunk, TerminalError> {
         let link = self.terminals.link_of(&self.terminal).await?;
-        output_source::from_host(&link, &self.id, stream, from, limit).await
+        match output_source::from_host(&link, &self.id, stream, from, limit).await {
+            Err(TerminalError::NotKept) => {
+                let command = self.command_or_lost().await?;
+                self.terminals.output(&self.terminal, &command, stream, from, limit).await
+            }
+            read => read,
+        }
     }
 
     pub fn command(&self) -> Result<Command, TerminalError> {
