@@ -148,7 +148,7 @@ power-cut: build chaos-build ## simulate CUTS (200) power cuts at random block w
 
 # The short forms on the binary of the tests, with fixed seeds so that every run tests the same plan.
 short-chaos: test-bin
-	$(CARGO) build -p chaos
+	$(CARGO) build --workspace --bins
 	$(dir $(TEST_BIN))chaos --bin $(TEST_BIN) --seconds 25 --faults $(CHAOS_FAULTS) --seed 1
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then \
 	  $(dir $(TEST_BIN))chaos power-cut --bin $(TEST_BIN) --clients 4 --seconds 5 --cuts 20 --seed 1; \

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     host::ignore_file_size_signal();
     match arguments.next() {
         Some(verb) if verb == "host" => host::main(arguments),
-        Some(verb) if verb == "sandbox" => machine::namespace::main(arguments),
+        Some(verb) if verb == "namespace" => machine::namespace::main(arguments),
         Some(verb) if verb == "cloud" => cloud::main(arguments),
         Some(verb) if verb == "container" => machine::docker::main(arguments),
         _ => cli::main(),

@@ -65,7 +65,7 @@ class Server:
         self.process.stdout.close()
         self.log.close()
         # Sandboxes hold mounts and loop devices; `local` hosts are plain processes.
-        subprocess.run([self.binary, "sandbox", "end", self.home], check=False, timeout=DEADLINE)
+        subprocess.run([self.binary, "namespace", "end", self.home], check=False, timeout=DEADLINE)
         run = os.path.join(self.home, "run")
         for name in os.listdir(run) if os.path.isdir(run) else []:
             self.end_host(os.path.join(run, name))

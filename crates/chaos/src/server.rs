@@ -237,7 +237,7 @@ impl Server {
     /// Removes every sandbox of the home, after the server has ended.
     pub fn end_sandboxes(&self) {
         let mut command = Command::new(&self.binary);
-        let _ = command.args(["sandbox", "end"]).arg(self.directory.home()).status();
+        let _ = command.args(["namespace", "end"]).arg(self.directory.home()).status();
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn plan(
 /// Mounts directories of the machine in the sandbox of a process, in a launcher process.
 pub(crate) async fn show(executable: &Path, pid: i32, directories: &[BindMount]) -> io::Result<()> {
     let output = tokio::process::Command::new(executable)
-        .args(["sandbox", "mount"])
+        .args(["namespace", "mount"])
         .arg(pid.to_string())
         .args(directories.iter().flat_map(|(source, target)| [source, target]))
         .env_clear()

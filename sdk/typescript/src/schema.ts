@@ -1766,7 +1766,7 @@ export interface components {
          * @description The kind of a problem, for programs. The meaning of a code never changes.
          * @enum {string}
          */
-        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "internal";
+        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "store_damaged" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "internal";
         /** @description The receipt of a command. */
         CommandReceipt: {
             /** @description Id of the command. */
@@ -2138,7 +2138,7 @@ export interface components {
             /** @description Resource usage; null if it cannot be measured. */
             metrics?: Record<string, unknown> | null;
         };
-        /** @description The latest command of a terminal. */
+        /** @description The current or latest command of a terminal. */
         LastCommand: {
             /** @description Id of the command. */
             command_id: string;
@@ -2151,6 +2151,14 @@ export interface components {
              * @description Exit code; null unless the command exited.
              */
             exit_code?: number | null;
+            /** @description Whether the command is queued or running. */
+            running: boolean;
+            /** @description Start time; null for a command that has not started. */
+            started_at?: string | null;
+            /** @description End time; null for a command that has not ended. */
+            finished_at?: string | null;
+            /** @description Whether the command waits for input on the terminal. */
+            waiting_for_input: boolean;
         };
         /** @description A lease and its instance. */
         LeaseView: {
@@ -2417,6 +2425,11 @@ export interface components {
                 tags: string[];
                 /** @description Settings of this project that differ from the defaults. */
                 config: Record<string, unknown>;
+                /**
+                 * @description The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
+                 *     (database). Routes of `config` take precedence over the setting `project.routes` of the server.
+                 */
+                routes: Record<string, unknown>;
                 /** @description Whether the project is exempt from automatic deletion. */
                 pinned: boolean;
                 /** @description Time of its automatic deletion without further activity; null means never. */
@@ -2994,6 +3007,11 @@ export interface components {
             tags: string[];
             /** @description Settings of this project that differ from the defaults. */
             config: Record<string, unknown>;
+            /**
+             * @description The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
+             *     (database). Routes of `config` take precedence over the setting `project.routes` of the server.
+             */
+            routes: Record<string, unknown>;
             /** @description Whether the project is exempt from automatic deletion. */
             pinned: boolean;
             /** @description Time of its automatic deletion without further activity; null means never. */
@@ -3115,6 +3133,11 @@ export interface components {
             cpus?: number | null;
             /** @description Memory limit, e.g. `512m`. */
             memory?: string | null;
+            /**
+             * Format: int64
+             * @description Maximum number of processes and threads.
+             */
+            processes?: number | null;
             /** @description Disk limit, e.g. `10g`. */
             disk?: string | null;
             /** @description Rules for outgoing connections. */
@@ -3557,6 +3580,7 @@ export interface components {
             messages: components["schemas"]["MessageView"][];
             /** @description Compute of the thread. */
             sandbox: components["schemas"]["ThreadSandbox"];
+            last_command?: components["schemas"]["LastCommand"] | null;
             /** @description Labels set by clients. */
             labels: {
                 [key: string]: string;
@@ -3650,7 +3674,13 @@ export type $defs = Record<string, never>;
 export interface operations {
     "commands.get": {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description `true` returns the values of variables whose names suggest a secret (`…KEY`, `…TOKEN`, `…PASSWORD`);
+                 *     by default they are `***`.
+                 */
+                reveal?: boolean;
+            };
             header?: never;
             path: {
                 /** @description Id of the command */
@@ -5624,7 +5654,13 @@ export interface operations {
     };
     "terminals.get": {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description `true` returns the values of variables whose names suggest a secret (`…KEY`, `…TOKEN`, `…PASSWORD`);
+                 *     by default they are `***`.
+                 */
+                reveal?: boolean;
+            };
             header?: never;
             path: {
                 /** @description Id of the terminal */
@@ -6252,6 +6288,8 @@ export interface operations {
             query?: {
                 /** @description Return only the differences from this version. */
                 since?: number;
+                /** @description `true` returns the values of variables whose names suggest a secret; by default they are `***`. */
+                reveal?: boolean;
             };
             header?: never;
             path: {
@@ -7145,7 +7183,13 @@ export interface operations {
     };
     "threads.get_terminal": {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description `true` returns the values of variables whose names suggest a secret (`…KEY`, `…TOKEN`, `…PASSWORD`);
+                 *     by default they are `***`.
+                 */
+                reveal?: boolean;
+            };
             header?: never;
             path: {
                 /** @description Id of the thread */

@@ -57,7 +57,7 @@ export class Server {
       this.#process.kill("SIGTERM");
       await exited;
     }
-    await once(spawn(BINARY, ["sandbox", "end", this.home], { stdio: "ignore" }), "exit");
+    await once(spawn(BINARY, ["namespace", "end", this.home], { stdio: "ignore" }), "exit");
     const run = join(this.home, "run");
     for (const name of await readdir(run).catch(() => [])) await endHost(join(run, name));
     await rm(this.home, { recursive: true, force: true });

@@ -88,7 +88,7 @@ impl Drop for Fixture {
     /// A test that failed leaves nothing running.
     fn drop(&mut self) {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stead"));
-        let _ = command.args(["sandbox", "end"]).arg(self.home.path()).status();
+        let _ = command.args(["namespace", "end"]).arg(self.home.path()).status();
     }
 }
 

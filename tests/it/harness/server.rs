@@ -54,7 +54,7 @@ impl Drop for Home {
         self.end_hosts();
         if self.0.join("sandboxes").exists() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
-            let _ = command.args(["sandbox", "end"]).arg(&self.0).status();
+            let _ = command.args(["namespace", "end"]).arg(&self.0).status();
         }
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -1,4 +1,4 @@
-//! `stead sandbox …`: subcommands that the provider runs as single-threaded processes.
+//! `stead namespace …`: subcommands that the provider runs as single-threaded processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +11,7 @@ use crate::network::connect;
 use crate::spec::EgressPolicy;
 
 const USAGE: &str =
-    "usage: stead sandbox launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | end HOME";
+    "usage: stead namespace launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | end HOME";
 
 /// Runs `stead sandbox` with the arguments that follow.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

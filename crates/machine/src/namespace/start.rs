@@ -35,12 +35,12 @@ pub(super) async fn launch(executable: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs `stead sandbox VERB DIR` to its end.
+/// Runs `stead namespace VERB DIR` to its end.
 pub(super) async fn run_launcher(executable: &Path, verb: &str, dir: &Path) -> io::Result<()> {
     let errors =
         fs::OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join(ERRORS))?;
     let mut child = tokio::process::Command::new(executable)
-        .args(["sandbox", verb])
+        .args(["namespace", verb])
         .arg(dir)
         .env_clear()
         .current_dir("/")

@@ -176,7 +176,7 @@ pub(crate) async fn set_egress(
     let failed = |source| ProviderError::failed("change the egress of a sandbox", source);
     let egress = serde_json::to_string(egress).map_err(|error| failed(error.into()))?;
     let output = tokio::process::Command::new(executable)
-        .args(["sandbox", "reach", &pid.to_string(), &egress])
+        .args(["namespace", "reach", &pid.to_string(), &egress])
         .env_clear()
         .kill_on_drop(true)
         .output()

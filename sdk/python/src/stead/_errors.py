@@ -204,6 +204,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "out_of_descriptors": Unavailable,
     "disk_full": Unavailable,
     "internal": InternalError,
+    "store_damaged": InternalError,
 }
 
 # For the codes of newer servers, and for responses of proxies in between.

@@ -318,6 +318,7 @@ class ThreadInfo(Model):
     project_id: str
     messages: list[Json]
     sandbox: ThreadSandbox = _parsed(ThreadSandbox.from_json)
+    last_command: Json | None = None
     labels: dict[str, str]
     created_at: datetime = _parsed(parse_time)
     updated_at: datetime = _parsed(parse_time)
