@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::background::{Background, LocalSandboxes};
 use super::compute::Compute;
 use api::{self, Engine};
-use base::{clock::Clock, event::Events, metrics::Metrics};
+use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::{RouteBackend, Settings};
 use engine::{
     lease::{Leases, RetryPolicy},
@@ -32,7 +32,7 @@ pub async fn build(
     compute: Compute,
     store: &Store,
     events: Events,
-    metrics: &Metrics,
+    metrics: &ServerMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
@@ -201,7 +201,7 @@ pub fn start(
     engine: &Engine,
     settings: &Settings,
     store: &Store,
-    metrics: &Metrics,
+    metrics: &ServerMetrics,
     sandboxes: LocalSandboxes,
     tasks: &TaskTracker,
     stop: &CancellationToken,
@@ -280,7 +280,7 @@ pub fn start(
     });
 }
 
-fn measure_memories(memories: &HotMemories, clock: &Clock, metrics: &Metrics) {
+fn measure_memories(memories: &HotMemories, clock: &Clock, metrics: &ServerMetrics) {
     let census = memories.census();
     metrics.memory_entries.set(i64::try_from(census.entries).unwrap_or(i64::MAX));
     metrics.memory_bytes.set(i64::try_from(census.bytes).unwrap_or(i64::MAX));

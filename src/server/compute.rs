@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use base::event::Events;
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
-use config::{Sandbox, Settings, VendorRuntime};
+use config::{SandboxDefaults, Settings, VendorRuntime};
 use machine::{
     Docker, Namespace,
     docker::DockerOptions,
@@ -224,7 +224,7 @@ fn sandbox_options(settings: &Settings) -> anyhow::Result<NamespaceOptions> {
     Ok(options)
 }
 
-fn limits(sandbox: &Sandbox) -> Value {
+fn limits(sandbox: &SandboxDefaults) -> Value {
     let mut limits = Map::from_iter([
         ("processes".to_owned(), json!(sandbox.processes)),
         ("disk".to_owned(), json!(sandbox.disk)),

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    event::{Delivery, Event, EventKind, Events},
-    metrics::Metrics,
+    event::{Delivery, EventKind, Events, PublishedEvent},
+    metrics::ServerMetrics,
 };
 use model::{SessionId, Timestamp};
 
 /// Counts until `stop` is cancelled. The duration of sessions from before the start is not measured.
-pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
+pub async fn run(events: Events, metrics: ServerMetrics, stop: CancellationToken) {
     let mut listener = events.subscribe(None);
     let mut opened = HashMap::new();
     loop {
@@ -27,7 +27,11 @@ pub async fn run(events: Events, metrics: Metrics, stop: CancellationToken) {
     }
 }
 
-fn count(event: &Event, metrics: &Metrics, opened: &mut HashMap<SessionId, Timestamp>) {
+fn count(
+    event: &PublishedEvent,
+    metrics: &ServerMetrics,
+    opened: &mut HashMap<SessionId, Timestamp>,
+) {
     match &event.kind {
         EventKind::SessionOpened { session_id, .. } => {
             metrics.sessions_opened.inc();
@@ -82,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_session_is_counted_with_its_length() {
-        let metrics = Metrics::new();
+        let metrics = ServerMetrics::new();
         let mut opened = HashMap::new();
         let (thread_id, session_id) = ("t".parse().unwrap(), SessionId::fresh());
         let at = |second| Timestamp::from_second(second).unwrap();
@@ -91,9 +95,9 @@ mod tests {
             session_id: session_id.clone(),
             expires_at: at(1800),
         };
-        count(&Event { id: 1, at: at(0), kind: open }, &metrics, &mut opened);
+        count(&PublishedEvent { id: 1, at: at(0), kind: open }, &metrics, &mut opened);
         let close = EventKind::SessionClosed { thread_id: "t".parse().unwrap(), session_id };
-        count(&Event { id: 2, at: at(90), kind: close }, &metrics, &mut opened);
+        count(&PublishedEvent { id: 2, at: at(90), kind: close }, &metrics, &mut opened);
         let text = metrics.text().unwrap();
         for line in [
             "stead_sessions_opened_total 1",

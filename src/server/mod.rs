@@ -31,7 +31,7 @@ use api::{
     pass::Shares,
 };
 use background::LocalSandboxes;
-use base::{clock::Clock, event::Events, metrics::Metrics};
+use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
 use machine::Prewarm;
 use store::Store;
@@ -71,7 +71,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let shares = Shares::load(store.clone(), Clock::system())
         .await
         .context("cannot load the share links")?;
-    let metrics = Metrics::new();
+    let metrics = ServerMetrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
     let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };

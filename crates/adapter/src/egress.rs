@@ -18,12 +18,12 @@ pub enum Network {
     /// Wherever the server's settings allow.
     Default,
     /// Only where these rules allow.
-    Ruled(EgressRules),
+    Ruled(NetworkRules),
 }
 
 /// Rules for single destinations; `allow` takes precedence over `deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EgressRules {
+pub struct NetworkRules {
     /// Addresses, blocks and domain names.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
@@ -31,7 +31,7 @@ pub struct EgressRules {
 
 impl Network {
     pub fn only(allow: Vec<String>) -> Network {
-        Network::Ruled(EgressRules { allow, deny: vec![AddressBlock::EVERYTHING.to_string()] })
+        Network::Ruled(NetworkRules { allow, deny: vec![AddressBlock::EVERYTHING.to_string()] })
     }
 
     /// Whether no destination is allowed.
@@ -51,7 +51,7 @@ impl Adapter {
     ) -> Result<Option<Value>, Problem> {
         match network {
             Network::Default => drop(spec.remove(EGRESS)),
-            Network::Ruled(EgressRules { allow, deny }) => {
+            Network::Ruled(NetworkRules { allow, deny }) => {
                 let rules = json!({"allow": allow, "deny": deny});
                 spec.insert(EGRESS.to_owned(), rules);
             }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, ops::Deref, pin::Pin, sync::Arc, time::Instant};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::{clock::Clock, event::Events, metrics::Metrics};
+use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
 use engine::lease::Leases;
 use engine::project::{Attached, Projects};
@@ -39,7 +39,7 @@ pub struct Parts {
     pub settings: Settings,
     pub store: Store,
     engine: Engine,
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
     /// Tokens and browser sessions.
     pub auth: Auth,
     /// Share links, each with read-only access to one terminal.
@@ -99,7 +99,7 @@ impl App {
         store: Store,
         engine: Engine,
         (auth, shares): (Auth, Shares),
-        metrics: Metrics,
+        metrics: ServerMetrics,
         stopping: CancellationToken,
     ) -> App {
         App(Arc::new(Parts {
@@ -148,9 +148,9 @@ impl App {
             max_running: None,
             max_cost: None,
             on_expiry: match policy.on_expiry {
-                config::ExpiryAction::Keep => OnExpiry::Keep,
-                config::ExpiryAction::Pause => OnExpiry::Pause,
-                config::ExpiryAction::Stop => OnExpiry::Stop,
+                config::SessionExpiryAction::Keep => OnExpiry::Keep,
+                config::SessionExpiryAction::Pause => OnExpiry::Pause,
+                config::SessionExpiryAction::Stop => OnExpiry::Stop,
             },
         }
     }

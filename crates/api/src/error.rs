@@ -207,8 +207,8 @@ impl From<TerminalError> for Problem {
             TerminalError::Refused(_) => Code::InvalidRequest,
             TerminalError::TooMany(_) => Code::TooManyTerminals,
             TerminalError::Exhausted { code, .. } => match code {
-                wire::Code::NoMoreDescriptors => Code::OutOfDescriptors,
-                wire::Code::Storage => Code::DiskFull,
+                wire::ReplyCode::NoMoreDescriptors => Code::OutOfDescriptors,
+                wire::ReplyCode::Storage => Code::DiskFull,
                 _ => Code::OutOfTerminals,
             },
             TerminalError::Lease(_) => {

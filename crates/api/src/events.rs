@@ -18,7 +18,7 @@ use super::{
     page::{self, List},
     sse,
 };
-use base::event::{Delivery, Event, EventSubscription, InstanceMeasurement};
+use base::event::{Delivery, EventSubscription, InstanceMeasurement, PublishedEvent};
 use store::LedgerEntry;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -91,7 +91,7 @@ async fn latest(measurements: &mut Receiver<InstanceMeasurement>) -> Option<sse:
     }
 }
 
-fn to_sse(event: &Event) -> sse::Event {
+fn to_sse(event: &PublishedEvent) -> sse::Event {
     let body = serde_json::to_value(event).unwrap_or_default();
     let name = body["type"].as_str().unwrap_or("event").to_owned();
     sse::event(&name, &body).id(event.id.to_string())

@@ -26,7 +26,9 @@ use super::{
     target::TargetTerminal,
     terminals::check_env,
 };
-use engine::terminal::{ExecOptions, Execution, IfAbandoned, IfBusy, Naming, Resume, Stdin, utf8};
+use engine::terminal::{
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, Resume, Stdin, utf8,
+};
 use model::{Env, SessionId, Terminal, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -158,8 +160,8 @@ async fn run(
         cwd: exec.cwd,
         max_output: exec.max_output_bytes.unwrap_or(DEFAULT_OUTPUT_BYTES),
         if_busy: match exec.if_busy {
-            None | Some(BusyAction::Wait) => IfBusy::Wait,
-            Some(BusyAction::Fail) => IfBusy::Fail,
+            None | Some(BusyAction::Wait) => BusyPolicy::Wait,
+            Some(BusyAction::Fail) => BusyPolicy::Fail,
         },
         resume: if exec.resume == Some(false) { Resume::No } else { Resume::Yes },
         touch: Some((session, app.now())),
@@ -265,8 +267,8 @@ async fn send_output(
                 *offset = chunk.next;
                 let Some(piece) = cutter.cut(&chunk.bytes) else { continue };
                 let data = match piece {
-                    utf8::Piece::Text(text) => json!({"offset": start, "data": text}),
-                    utf8::Piece::Binary(bytes) => {
+                    utf8::Utf8Piece::Text(text) => json!({"offset": start, "data": text}),
+                    utf8::Utf8Piece::Binary(bytes) => {
                         json!({"offset": start, "data_base64": BASE64_STANDARD.encode(bytes)})
                     }
                 };

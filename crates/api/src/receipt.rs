@@ -139,7 +139,7 @@ enum OutputEnd {
 fn text_or_base64(mut bytes: Vec<u8>, end: OutputEnd) -> (Option<String>, Option<String>) {
     if end == OutputEnd::Truncated {
         let mut cutter = utf8::Cutter::default();
-        if let Some(utf8::Piece::Text(text)) = cutter.cut(&bytes) {
+        if let Some(utf8::Utf8Piece::Text(text)) = cutter.cut(&bytes) {
             return (Some(text), None);
         }
     }

@@ -19,7 +19,7 @@ use super::{
 use engine::project::Attached;
 use engine::terminal::{
     ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
-    utf8::{Cutter, Piece},
+    utf8::{Cutter, Utf8Piece},
 };
 
 /// Selects where the stream starts and how the client attaches.
@@ -164,8 +164,8 @@ impl Watching {
                 let Some(piece) = self.cutter.cut(&bytes) else { return };
                 let (start, end) = (end - whole, end - self.cutter.held() as u64);
                 let body = match piece {
-                    Piece::Text(text) => json!({"data": text, "offset": start}),
-                    Piece::Binary(bytes) => {
+                    Utf8Piece::Text(text) => json!({"data": text, "offset": start}),
+                    Utf8Piece::Binary(bytes) => {
                         json!({"data_base64": BASE64_STANDARD.encode(bytes), "offset": start})
                     }
                 };

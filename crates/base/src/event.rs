@@ -22,7 +22,7 @@ const MAX_EVENTS: usize = 1024;
 const MAX_MEASUREMENTS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
+pub struct PublishedEvent {
     /// Rises with every event, also across restarts of the server.
     pub id: u64,
     pub at: Timestamp,
@@ -197,7 +197,7 @@ pub struct Events {
 #[derive(Debug)]
 struct Inner {
     clock: Clock,
-    sender: broadcast::Sender<Event>,
+    sender: broadcast::Sender<PublishedEvent>,
     measurements: broadcast::Sender<InstanceMeasurement>,
     ring: Mutex<Ring>,
 }
@@ -205,22 +205,22 @@ struct Inner {
 #[derive(Debug)]
 struct Ring {
     next: u64,
-    kept: VecDeque<Event>,
+    kept: VecDeque<PublishedEvent>,
 }
 
 /// First the events that the subscriber missed, then those that follow.
 #[derive(Debug)]
 pub struct EventSubscription {
     /// The kept events after the id that the subscriber gave.
-    pub missed: Vec<Event>,
+    pub missed: Vec<PublishedEvent>,
     /// Whether some missed events are no longer kept.
     pub gap: bool,
-    receiver: broadcast::Receiver<Event>,
+    receiver: broadcast::Receiver<PublishedEvent>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    Event(Event),
+    Event(PublishedEvent),
     /// The subscriber was too slow and lost this many events.
     Missed(u64),
 }
@@ -240,7 +240,7 @@ impl Events {
     pub fn publish(&self, kind: EventKind) {
         let at = self.inner.clock.wall();
         let mut ring = self.inner.ring.lock();
-        let event = Event { id: ring.next, at, kind };
+        let event = PublishedEvent { id: ring.next, at, kind };
         ring.next += 1;
         if ring.kept.len() == MAX_EVENTS {
             ring.kept.pop_front();

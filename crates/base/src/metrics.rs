@@ -66,7 +66,7 @@ impl Outbound {
 
 /// All metrics of one server.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct ServerMetrics {
     pub terminals_live: Gauge,
     pub watchers: Gauge,
     pub sessions_opened: Counter,
@@ -99,19 +99,19 @@ pub struct Metrics {
     registry: Arc<Registry>,
 }
 
-impl Default for Metrics {
+impl Default for ServerMetrics {
     fn default() -> Self {
-        Metrics::new()
+        ServerMetrics::new()
     }
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// A set of its own, all zero.
-    pub fn new() -> Metrics {
+    pub fn new() -> ServerMetrics {
         let seconds = || Histogram::new(exponential_buckets(0.000_25, 2.0, 18));
         let long = || Histogram::new(exponential_buckets(1.0, 3.0, 12));
         let bytes = || Histogram::new(exponential_buckets(256.0, 4.0, 10));
-        let mut metrics = Metrics {
+        let mut metrics = ServerMetrics {
             terminals_live: Gauge::default(),
             watchers: Gauge::default(),
             sessions_opened: Counter::default(),
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_shown() {
-        let metrics = Metrics::new();
+        let metrics = ServerMetrics::new();
         metrics.terminals_live.inc();
         metrics.bytes_out.inc_by(7);
         metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));

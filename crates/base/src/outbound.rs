@@ -43,7 +43,7 @@ mod tests {
         let ended = bounded("test.silent", limit, std::future::pending::<()>()).await;
         assert_eq!(ended, Err(TimedOut { call: "test.silent", limit }));
         assert_eq!(bounded("test.quick", Duration::MAX, async { 7 }).await, Ok(7));
-        let text = crate::metrics::Metrics::new().text().unwrap();
+        let text = crate::metrics::ServerMetrics::new().text().unwrap();
         assert!(text.contains("stead_outbound_timeouts_total{call=\"test.silent\"} 1"), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     leftovers::Traces,
     report::{Report, lock},
     rng::Rng,
-    server::{Directory, Server, signal},
+    server::{RunDirectory, Server, signal},
 };
 
 const DAY_SECONDS: u64 = 24 * 3600;
@@ -89,7 +89,7 @@ pub struct Injector {
     /// The server.
     pub server: Arc<Mutex<Server>>,
     /// Its directory.
-    pub directory: Directory,
+    pub directory: RunDirectory,
     /// Where faults are counted.
     pub report: Arc<Report>,
     /// Names of what existed during the run.

@@ -24,7 +24,7 @@ pub struct Http {
 
 /// A request.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct HttpRequest {
     method: &'static str,
     target: String,
     key: Option<String>,
@@ -34,7 +34,7 @@ pub struct Request {
 
 /// An answer that arrived whole.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status code.
     pub status: u16,
     headers: Vec<(String, String)>,
@@ -44,7 +44,7 @@ pub struct Answer {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum HttpFailure {
     /// The server cannot have received the whole request: it must have no effect.
     NotSent,
     /// The connection ended before the answer was there.
@@ -62,16 +62,16 @@ pub enum Vanish {
     InAnswer(Duration),
 }
 
-impl Request {
+impl HttpRequest {
     /// Creates a request without a body.
     #[must_use]
-    pub fn new(method: &'static str, target: impl Into<String>) -> Request {
-        Request { method, target: target.into(), key: None, body: Vec::new(), json: false }
+    pub fn new(method: &'static str, target: impl Into<String>) -> HttpRequest {
+        HttpRequest { method, target: target.into(), key: None, body: Vec::new(), json: false }
     }
 
     /// Sets a JSON body.
     #[must_use]
-    pub fn json(mut self, body: &Value) -> Request {
+    pub fn json(mut self, body: &Value) -> HttpRequest {
         self.body = body.to_string().into_bytes();
         self.json = true;
         self
@@ -79,14 +79,14 @@ impl Request {
 
     /// Sets a raw body.
     #[must_use]
-    pub fn body(mut self, body: Vec<u8>) -> Request {
+    pub fn body(mut self, body: Vec<u8>) -> HttpRequest {
         self.body = body;
         self
     }
 
     /// Sets the `Idempotency-Key`.
     #[must_use]
-    pub fn key(mut self, key: Option<String>) -> Request {
+    pub fn key(mut self, key: Option<String>) -> HttpRequest {
         self.key = key;
         self
     }
@@ -123,10 +123,14 @@ impl Http {
     ///
     /// # Errors
     /// Returns what is known about a request that was not answered.
-    pub fn send(&self, request: &Request, vanish: Option<Vanish>) -> Result<Answer, Failure> {
+    pub fn send(
+        &self,
+        request: &HttpRequest,
+        vanish: Option<Vanish>,
+    ) -> Result<HttpResponse, HttpFailure> {
         let started = Instant::now();
         let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)
-            .map_err(|_| Failure::NotSent)?;
+            .map_err(|_| HttpFailure::NotSent)?;
         let _ = stream.set_nodelay(true);
         let bytes = request.bytes(self);
         let last = match vanish {
@@ -135,20 +139,20 @@ impl Http {
         };
         if last < bytes.len() {
             let _ = stream.write_all(&bytes[..last]);
-            return Err(Failure::NotSent);
+            return Err(HttpFailure::NotSent);
         }
         let _ = stream.set_write_timeout(Some(self.timeout));
-        stream.write_all(&bytes).map_err(|_| Failure::Broken)?;
+        stream.write_all(&bytes).map_err(|_| HttpFailure::Broken)?;
         if let Some(Vanish::InAnswer(after)) = vanish {
             std::thread::sleep(after);
-            return Err(Failure::Broken);
+            return Err(HttpFailure::Broken);
         }
         let mut received = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
             let left = self.timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Err(Failure::Unanswered);
+                return Err(HttpFailure::Unanswered);
             }
             let _ = stream.set_read_timeout(Some(left));
             match stream.read(&mut buffer) {
@@ -156,26 +160,28 @@ impl Http {
                 Ok(count) => received.extend_from_slice(&buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Err(Failure::Unanswered),
-                    _ => return Err(Failure::Broken),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                        return Err(HttpFailure::Unanswered);
+                    }
+                    _ => return Err(HttpFailure::Broken),
                 },
             }
         }
-        Answer::parse(&received).ok_or(Failure::Broken)
+        HttpResponse::parse(&received).ok_or(HttpFailure::Broken)
     }
 
     /// Sends a request without a body.
     ///
     /// # Errors
     /// As [`Http::send`].
-    pub fn get(&self, target: impl Into<String>) -> Result<Answer, Failure> {
-        self.send(&Request::new("GET", target), None)
+    pub fn get(&self, target: impl Into<String>) -> Result<HttpResponse, HttpFailure> {
+        self.send(&HttpRequest::new("GET", target), None)
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// Parses an answer; `None` if it was cut off.
-    fn parse(bytes: &[u8]) -> Option<Answer> {
+    fn parse(bytes: &[u8]) -> Option<HttpResponse> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = std::str::from_utf8(&bytes[..end]).ok()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -185,7 +191,7 @@ impl Answer {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let mut answer = Answer { status, headers, body: bytes[end + 4..].to_vec() };
+        let mut answer = HttpResponse { status, headers, body: bytes[end + 4..].to_vec() };
         if answer.header("transfer-encoding") == Some("chunked") {
             answer.body = dechunk(&answer.body)?;
         } else if let Some(length) = answer.header("content-length") {
@@ -247,13 +253,13 @@ mod tests {
     #[test]
     fn an_answer_that_was_cut_off_is_no_answer() {
         let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
-        assert_eq!(Answer::parse(whole).map(|answer| answer.body), Some(b"abc".to_vec()));
+        assert_eq!(HttpResponse::parse(whole).map(|answer| answer.body), Some(b"abc".to_vec()));
         for length in 0..whole.len() {
-            assert!(Answer::parse(&whole[..length]).is_none(), "{length} bytes");
+            assert!(HttpResponse::parse(&whole[..length]).is_none(), "{length} bytes");
         }
         let chunked =
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
-        assert_eq!(Answer::parse(chunked).map(|answer| answer.body), Some(b"abc".to_vec()));
-        assert!(Answer::parse(&chunked[..chunked.len() - 6]).is_none());
+        assert_eq!(HttpResponse::parse(chunked).map(|answer| answer.body), Some(b"abc".to_vec()));
+        assert!(HttpResponse::parse(&chunked[..chunked.len() - 6]).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::server::{Directory, POLL_INTERVAL, cgroups};
+use crate::server::{POLL_INTERVAL, RunDirectory, cgroups};
 
 /// How long removal may take after the last thread was deleted.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub struct Traces {
 
 impl Traces {
     /// Remembers the names of everything that exists now.
-    pub fn collect(&mut self, directory: &Directory) {
+    pub fn collect(&mut self, directory: &RunDirectory) {
         for instance in directory.instances() {
             if let Some(name) = instance.file_name() {
                 self.instances.insert(name.to_string_lossy().into_owned());
@@ -37,7 +37,11 @@ impl Traces {
 
     /// Waits until nothing is left, and returns what still is after the timeout.
     #[must_use]
-    pub fn wait_until_gone(&self, directory: &Directory, server: Option<i32>) -> BTreeSet<String> {
+    pub fn wait_until_gone(
+        &self,
+        directory: &RunDirectory,
+        server: Option<i32>,
+    ) -> BTreeSet<String> {
         let deadline = Instant::now() + REMOVAL_TIMEOUT;
         loop {
             let left = self.left(directory, server);
@@ -48,7 +52,7 @@ impl Traces {
         }
     }
 
-    fn left(&self, directory: &Directory, server: Option<i32>) -> BTreeSet<String> {
+    fn left(&self, directory: &RunDirectory, server: Option<i32>) -> BTreeSet<String> {
         let mut left = BTreeSet::new();
         files(&directory.home(), &mut left);
         processes(directory.path(), server, &mut left);

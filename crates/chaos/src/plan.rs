@@ -22,11 +22,11 @@ pub const FILES: [&str; 6] = [
 
 /// One operation of one client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct PlannedStep {
     /// Unique in the run; written values carry it.
     pub id: u64,
     /// What to do.
-    pub action: Action,
+    pub action: PlannedAction,
     /// Whether and when the client disappears.
     pub vanish: Option<Vanish>,
     /// Whether the request carries an `Idempotency-Key` and is sent again when its outcome is unknown.
@@ -61,7 +61,7 @@ pub enum ReadBy {
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum PlannedAction {
     /// Writes a variable of a shared thread.
     WriteVariable {
         /// Which thread.
@@ -129,7 +129,7 @@ pub enum Action {
 
 /// Returns a step of a client.
 #[must_use]
-pub fn step(seed: u64, client: usize, index: u64, vanishing: bool) -> Step {
+pub fn step(seed: u64, client: usize, index: u64, vanishing: bool) -> PlannedStep {
     let mut rng = Rng::new(seed, &[1, client as u64, index]);
     let action = action(&mut rng);
     let vanish = (vanishing && rng.chance(12)).then(|| {
@@ -142,7 +142,7 @@ pub fn step(seed: u64, client: usize, index: u64, vanishing: bool) -> Step {
     let keyed = rng.chance(50);
     let choice = rng.bits();
     let pause = Duration::from_millis(if rng.chance(20) { rng.below(200) } else { 0 });
-    Step { id: id(client, index), action, vanish, keyed, choice, pause }
+    PlannedStep { id: id(client, index), action, vanish, keyed, choice, pause }
 }
 
 /// Returns the id of a step; 0 is never one.
@@ -164,7 +164,7 @@ pub fn parse_name(name: &str) -> Option<u64> {
     Some(id(client.parse().ok()?, index.parse().ok()?))
 }
 
-fn action(rng: &mut Rng) -> Action {
+fn action(rng: &mut Rng) -> PlannedAction {
     let thread = rng.below(REGISTER_THREADS as u64) as usize;
     let variable = rng.below(VARIABLES.len() as u64) as usize;
     let file = rng.below(FILES.len() as u64) as usize;
@@ -176,29 +176,29 @@ fn action(rng: &mut Rng) -> Action {
                 75..92 => WriteBy::Patch,
                 _ => WriteBy::TimedOutExec,
             };
-            Action::WriteVariable { thread, variable, by }
+            PlannedAction::WriteVariable { thread, variable, by }
         }
         24..46 => {
             let by = if rng.chance(60) { ReadBy::Exec } else { ReadBy::State };
-            Action::ReadVariable { thread, variable, by }
+            PlannedAction::ReadVariable { thread, variable, by }
         }
         46..55 => {
             let length = if rng.chance(70) { rng.below(200) } else { rng.below(60_000) } as usize;
-            Action::WriteFile { file, length }
+            PlannedAction::WriteFile { file, length }
         }
-        55..64 => Action::ReadFile { file },
-        64..70 => Action::AddVersion,
-        70..73 => Action::Rollback,
-        73..76 => Action::ReadVersion,
-        76..78 => Action::Fork,
-        78..82 => Action::Stream { lines: rng.between(1, 3000) },
-        82..85 => Action::Feed { lines: rng.between(1, 6) },
-        85..89 => Action::Type,
-        89..93 => Action::Message,
-        93..96 => Action::TemporaryThread { shared: rng.chance(30) },
-        96..98 => Action::ReadReceipt,
-        98 => Action::Share,
-        _ => Action::Pause,
+        55..64 => PlannedAction::ReadFile { file },
+        64..70 => PlannedAction::AddVersion,
+        70..73 => PlannedAction::Rollback,
+        73..76 => PlannedAction::ReadVersion,
+        76..78 => PlannedAction::Fork,
+        78..82 => PlannedAction::Stream { lines: rng.between(1, 3000) },
+        82..85 => PlannedAction::Feed { lines: rng.between(1, 6) },
+        85..89 => PlannedAction::Type,
+        89..93 => PlannedAction::Message,
+        93..96 => PlannedAction::TemporaryThread { shared: rng.chance(30) },
+        96..98 => PlannedAction::ReadReceipt,
+        98 => PlannedAction::Share,
+        _ => PlannedAction::Pause,
     }
 }
 

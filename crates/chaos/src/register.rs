@@ -21,16 +21,16 @@ pub const INITIAL: Value = 0;
 
 /// What an operation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum RegisterAction {
     /// Reads with an unknown outcome say nothing and are not recorded.
     Read(Value),
     /// Writes the value with an outcome.
-    Write(Value, Outcome),
+    Write(Value, WriteOutcome),
 }
 
 /// What the client knows about its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The server acknowledged it.
     Done,
     /// The server refused it or never received it: it must not be seen.
@@ -41,7 +41,7 @@ pub enum Outcome {
 
 /// One operation on one key, with unique instants of one logical clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operation {
+pub struct RegisterOperation {
     /// The client that asked.
     pub client: usize,
     /// When it was asked for.
@@ -49,7 +49,7 @@ pub struct Operation {
     /// When the answer was there (or the client gave up).
     pub returned: u64,
     /// What it was.
-    pub action: Action,
+    pub action: RegisterAction,
     /// How it was done, for a report.
     pub how: &'static str,
 }
@@ -76,7 +76,7 @@ struct Cluster {
 ///
 /// # Errors
 /// Returns the first anomaly found.
-pub fn check(history: &[Operation]) -> Result<(), Anomaly> {
+pub fn check(history: &[RegisterOperation]) -> Result<(), Anomaly> {
     let mut clusters = clusters(history)?;
     clusters.sort_by_key(|cluster| cluster.first_return.min(cluster.last_invocation));
     let mut forward: Vec<Cluster> = Vec::new();
@@ -102,27 +102,27 @@ pub fn check(history: &[Operation]) -> Result<(), Anomaly> {
     Ok(())
 }
 
-fn clusters(history: &[Operation]) -> Result<Vec<Cluster>, Anomaly> {
-    let mut writes: BTreeMap<Value, (&Operation, Outcome)> = BTreeMap::new();
+fn clusters(history: &[RegisterOperation]) -> Result<Vec<Cluster>, Anomaly> {
+    let mut writes: BTreeMap<Value, (&RegisterOperation, WriteOutcome)> = BTreeMap::new();
     for operation in history {
-        if let Action::Write(value, outcome) = operation.action {
+        if let RegisterAction::Write(value, outcome) = operation.action {
             let before = writes.insert(value, (operation, outcome));
             assert!(before.is_none() && value != INITIAL, "value {value} was written twice");
         }
     }
     let mut clusters: BTreeMap<Value, Cluster> = BTreeMap::new();
     for (value, (write, outcome)) in &writes {
-        if *outcome == Outcome::Done {
+        if *outcome == WriteOutcome::Done {
             clusters.insert(*value, cluster(*value, write.invoked, write.returned));
         }
     }
     for operation in history {
-        let Action::Read(value) = operation.action else { continue };
+        let RegisterAction::Read(value) = operation.action else { continue };
         let write_invoked = match writes.get(&value) {
-            Some((_, Outcome::Refused)) => {
+            Some((_, WriteOutcome::Refused)) => {
                 return Err(anomaly("a refused write was read", &[value]));
             }
-            Some((write, Outcome::Done | Outcome::Unknown)) => write.invoked,
+            Some((write, WriteOutcome::Done | WriteOutcome::Unknown)) => write.invoked,
             None if value == INITIAL => 0,
             None => return Err(anomaly("a value was read that nobody wrote", &[value])),
         };
@@ -159,20 +159,34 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn read(invoked: u64, returned: u64, value: Value) -> Operation {
-        Operation { client: 0, invoked, returned, action: Action::Read(value), how: "" }
+    fn read(invoked: u64, returned: u64, value: Value) -> RegisterOperation {
+        RegisterOperation {
+            client: 0,
+            invoked,
+            returned,
+            action: RegisterAction::Read(value),
+            how: "",
+        }
     }
 
-    fn write(invoked: u64, returned: u64, value: Value, outcome: Outcome) -> Operation {
-        let action = Action::Write(value, outcome);
-        Operation { client: 0, invoked, returned, action, how: "" }
+    fn write(
+        invoked: u64,
+        returned: u64,
+        value: Value,
+        outcome: WriteOutcome,
+    ) -> RegisterOperation {
+        let action = RegisterAction::Write(value, outcome);
+        RegisterOperation { client: 0, invoked, returned, action, how: "" }
     }
 
     /// Tries every order that respects the instants: the definition itself.
-    fn search(history: &[Operation], value: Value, left: u32) -> bool {
+    fn search(history: &[RegisterOperation], value: Value, left: u32) -> bool {
         let pending = |index: usize| left & (1 << index) != 0;
-        let must = |operation: &Operation| {
-            !matches!(operation.action, Action::Write(_, Outcome::Unknown | Outcome::Refused))
+        let must = |operation: &RegisterOperation| {
+            !matches!(
+                operation.action,
+                RegisterAction::Write(_, WriteOutcome::Unknown | WriteOutcome::Refused)
+            )
         };
         if (0..history.len()).all(|index| !pending(index) || !must(&history[index])) {
             return true;
@@ -186,16 +200,16 @@ mod tests {
             let rest = left & !(1 << index);
             !late
                 && match next.action {
-                    Action::Read(seen) => seen == value && search(history, value, rest),
-                    Action::Write(_, Outcome::Refused) => false,
-                    Action::Write(written, Outcome::Done | Outcome::Unknown) => {
+                    RegisterAction::Read(seen) => seen == value && search(history, value, rest),
+                    RegisterAction::Write(_, WriteOutcome::Refused) => false,
+                    RegisterAction::Write(written, WriteOutcome::Done | WriteOutcome::Unknown) => {
                         search(history, written, rest)
                     }
                 }
         })
     }
 
-    fn random_history(rng: &mut Rng) -> Vec<Operation> {
+    fn random_history(rng: &mut Rng) -> Vec<RegisterOperation> {
         let count = rng.between(2, 7);
         let mut instants: Vec<u64> = (1..=2 * count).collect();
         for index in (1..instants.len()).rev() {
@@ -207,8 +221,12 @@ mod tests {
                 let (one, two) = (instants[2 * index as usize], instants[2 * index as usize + 1]);
                 let (invoked, returned) = (one.min(two), one.max(two));
                 if index < writes {
-                    let outcomes =
-                        [Outcome::Done, Outcome::Done, Outcome::Unknown, Outcome::Refused];
+                    let outcomes = [
+                        WriteOutcome::Done,
+                        WriteOutcome::Done,
+                        WriteOutcome::Unknown,
+                        WriteOutcome::Refused,
+                    ];
                     write(invoked, returned, index + 1, *rng.pick(&outcomes))
                 } else {
                     read(invoked, returned, rng.below(writes + 1))
@@ -232,20 +250,21 @@ mod tests {
 
     #[test]
     fn a_stale_read_is_found() {
-        let history = [write(1, 2, 7, Outcome::Done), read(3, 4, INITIAL)];
+        let history = [write(1, 2, 7, WriteOutcome::Done), read(3, 4, INITIAL)];
         assert!(check(&history).is_err());
     }
 
     #[test]
     fn a_write_that_nobody_heard_of_may_take_effect_later() {
-        let unknown = write(1, 2, 7, Outcome::Unknown);
+        let unknown = write(1, 2, 7, WriteOutcome::Unknown);
         assert_eq!(check(&[unknown, read(3, 4, INITIAL), read(5, 6, 7)]), Ok(()));
         assert!(check(&[unknown, read(3, 4, 7), read(5, 6, INITIAL)]).is_err());
     }
 
     #[test]
     fn a_lost_acknowledged_write_is_found() {
-        let history = [write(1, 2, 7, Outcome::Done), write(3, 4, 8, Outcome::Done), read(5, 6, 7)];
+        let history =
+            [write(1, 2, 7, WriteOutcome::Done), write(3, 4, 8, WriteOutcome::Done), read(5, 6, 7)];
         assert!(check(&history).is_err());
     }
 }

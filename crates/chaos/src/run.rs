@@ -12,14 +12,14 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use crate::{
-    client::{Client, World},
+    client::{ChaosClient, World},
     fault::{Fault, Injector},
-    http::{Http, Request},
+    http::{Http, HttpRequest},
     leftovers::Traces,
     plan::{self, REGISTER_THREADS},
-    register::{self, Action, Operation},
+    register::{self, RegisterAction, RegisterOperation},
     report::{Report, lock},
-    server::{Directory, Server},
+    server::{RunDirectory, Server},
 };
 
 /// The size of the home's own file system when it is to be filled.
@@ -53,7 +53,7 @@ pub struct Options {
 /// # Errors
 /// If the run itself fails: the server does not start, or does not come back.
 pub fn run(options: &Options) -> Result<usize> {
-    let directory = Directory::create(&options.parent)?;
+    let directory = RunDirectory::create(&options.parent)?;
     println!("directory {}", directory.path().display());
     let small = options.faults.contains(&Fault::Disk).then(|| SmallHome::mount(&directory));
     let small = small.transpose()?;
@@ -87,14 +87,14 @@ pub(crate) fn print_summary(kinds: &[&'static str]) {
     }
 }
 
-fn run_in(options: &Options, directory: &Directory, report: &Arc<Report>) -> Result<()> {
+fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> Result<()> {
     let server = Server::start(&options.binary, directory, &options.provider)?;
     let http = server.http();
     let server = Arc::new(Mutex::new(server));
     let world = Arc::new(create_world(http.clone(), report.clone(), options)?);
     let mut clients = Vec::new();
     for index in 0..options.clients {
-        clients.push(Client::new(world.clone(), index)?);
+        clients.push(ChaosClient::new(world.clone(), index)?);
     }
     let mut injector = Injector {
         server: server.clone(),
@@ -135,7 +135,7 @@ fn run_in(options: &Options, directory: &Directory, report: &Arc<Report>) -> Res
 }
 
 fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<World> {
-    let request = Request::new("POST", "/api/projects").json(&json!({"prefix": "chaos"}));
+    let request = HttpRequest::new("POST", "/api/projects").json(&json!({"prefix": "chaos"}));
     let project = http
         .send(&request, None)
         .map_err(|failure| anyhow::anyhow!("cannot create a project: {failure:?}"))?;
@@ -163,7 +163,7 @@ fn check_histories(world: &World) {
         if let Err(anomaly) = register::check(history) {
             let names: Vec<String> = anomaly.values.iter().map(|v| plan::name(*v)).collect();
             let mut lines = vec![format!("{} ({})", anomaly.reason, names.join(", "))];
-            let mut involved: Vec<Operation> = involved(history, &anomaly.values);
+            let mut involved: Vec<RegisterOperation> = involved(history, &anomaly.values);
             involved.sort_by_key(|operation| operation.invoked);
             let hidden = involved.len().saturating_sub(MAX_PRINTED_OPERATIONS);
             if hidden > 0 {
@@ -176,22 +176,24 @@ fn check_histories(world: &World) {
 }
 
 /// Returns the operations on the values of an anomaly, and those of the same time.
-fn involved(history: &[Operation], values: &[u64]) -> Vec<Operation> {
-    let is_of = |operation: &&Operation| match operation.action {
-        Action::Read(value) | Action::Write(value, _) => values.contains(&value),
+fn involved(history: &[RegisterOperation], values: &[u64]) -> Vec<RegisterOperation> {
+    let is_of = |operation: &&RegisterOperation| match operation.action {
+        RegisterAction::Read(value) | RegisterAction::Write(value, _) => values.contains(&value),
     };
     let start = history.iter().filter(is_of).map(|operation| operation.invoked).min();
     let end = history.iter().filter(is_of).map(|operation| operation.returned).max();
     let (start, end) = (start.unwrap_or(0), end.unwrap_or(u64::MAX));
-    let overlaps = |o: &&Operation| o.returned >= start && o.invoked <= end;
+    let overlaps = |o: &&RegisterOperation| o.returned >= start && o.invoked <= end;
     history.iter().filter(overlaps).copied().collect()
 }
 
-fn describe(operation: &Operation) -> String {
-    let Operation { client, invoked, returned, action, how } = operation;
+fn describe(operation: &RegisterOperation) -> String {
+    let RegisterOperation { client, invoked, returned, action, how } = operation;
     let action = match action {
-        Action::Read(value) => format!("reads {}", plan::name(*value)),
-        Action::Write(value, outcome) => format!("writes {} ({outcome:?})", plan::name(*value)),
+        RegisterAction::Read(value) => format!("reads {}", plan::name(*value)),
+        RegisterAction::Write(value, outcome) => {
+            format!("writes {} ({outcome:?})", plan::name(*value))
+        }
     };
     format!("[{invoked:>6} {returned:>6}] client {client} {action} by {how}")
 }
@@ -209,7 +211,7 @@ fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> 
         left = names(&answer.json()["items"], "thread_id");
         for thread in &left {
             let target = format!("/api/threads/{thread}");
-            let answer = http.send(&Request::new("DELETE", &target), None);
+            let answer = http.send(&HttpRequest::new("DELETE", &target), None);
             match answer {
                 Ok(answer) if answer.is_success() || answer.status == 404 => {}
                 Ok(answer) => report.violation("deletion", target, answer.summary()),
@@ -218,7 +220,7 @@ fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> 
         }
     }
     let project = format!("/api/projects/{}", world.project);
-    match http.send(&Request::new("DELETE", &project), None) {
+    match http.send(&HttpRequest::new("DELETE", &project), None) {
         Ok(answer) if answer.is_success() => {}
         Ok(answer) => report.violation("deletion", project, answer.summary()),
         Err(failure) => report.violation("deletion", project, format!("{failure:?}")),
@@ -249,7 +251,7 @@ fn names(items: &serde_json::Value, field: &str) -> Vec<String> {
 struct SmallHome(PathBuf);
 
 impl SmallHome {
-    fn mount(directory: &Directory) -> Result<SmallHome> {
+    fn mount(directory: &RunDirectory) -> Result<SmallHome> {
         let home = directory.home();
         let size = format!("size={HOME_BYTES},mode=700");
         let mut command = Command::new("mount");

@@ -22,20 +22,20 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The directory of one run: `home` for the server, `person` as the user's home, `server.log`.
 #[derive(Debug, Clone)]
-pub struct Directory(PathBuf);
+pub struct RunDirectory(PathBuf);
 
-impl Directory {
+impl RunDirectory {
     /// Creates a directory below `parent`.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(parent: &Path) -> Result<Directory> {
+    pub fn create(parent: &Path) -> Result<RunDirectory> {
         let name = format!("stead-chaos-{}", std::process::id());
         let path = parent.join(name);
         for part in ["home", "person"] {
             fs::create_dir_all(path.join(part))?;
         }
-        Ok(Directory(path))
+        Ok(RunDirectory(path))
     }
 
     /// Returns the directory itself.
@@ -130,7 +130,7 @@ pub fn signal(pid: i32, signal: Signal) {
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
-    directory: Directory,
+    directory: RunDirectory,
     provider: String,
     address: SocketAddr,
     child: Option<Child>,
@@ -143,7 +143,7 @@ impl Server {
     ///
     /// # Errors
     /// If it does not become ready.
-    pub fn start(binary: &Path, directory: &Directory, provider: &str) -> Result<Server> {
+    pub fn start(binary: &Path, directory: &RunDirectory, provider: &str) -> Result<Server> {
         let mut server = Server {
             binary: binary.to_owned(),
             directory: directory.clone(),

@@ -13,7 +13,7 @@ use api::Doors;
 use axum::Router;
 
 /// The APIs that a sandbox may have been created through, besides the native one.
-static VENDORS: [&dyn VendorApi; 2] = [&e2b::E2bVendor, &daytona::DaytonaVendor];
+static VENDORS: [&dyn VendorApi; 2] = [&e2b::E2bApi, &daytona::DaytonaApi];
 
 /// What the guard asks of each API.
 pub fn doors(app: &Adapter) -> Doors {

@@ -21,11 +21,11 @@ use serde::Serialize;
 
 pub use address::Scheme;
 pub use settings::{
-    AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
-    Settings, Terminals, TlsFiles,
+    AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits, RequestLimits,
+    SandboxDefaults, Settings, TerminalLimits, TlsFiles,
 };
 pub use value::{
-    ExpiryAction, LogFormat, LogLevel, RouteBackend, Secret, VendorRuntime, parse_duration,
+    LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryAction, VendorRuntime, parse_duration,
 };
 
 /// Where a value came from.

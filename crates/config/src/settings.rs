@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::value::{ExpiryAction, LogFormat, LogLevel, RouteBackend, Secret, VendorRuntime};
+use super::value::{LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryAction, VendorRuntime};
 
 /// The effective settings of one server.
 #[derive(Debug, Clone)]
@@ -26,13 +26,13 @@ pub struct Settings {
     /// Minimum log level.
     pub log_level: LogLevel,
     /// Limits of requests.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Policy of a session whose thread has none of its own.
     pub policy: Policy,
     /// Terminals: how many, how large, for how long.
-    pub terminal: Terminals,
+    pub terminal: TerminalLimits,
     /// Defaults of sandboxes.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxDefaults,
     /// The engine of containers.
     pub docker: Containers,
     /// Sandboxes of E2B.
@@ -42,7 +42,7 @@ pub struct Settings {
     /// Sessions of AgentBay.
     pub agentbay: AgentBay,
     /// Projects: how many, and for how long unused.
-    pub project: Projects,
+    pub project: ProjectLimits,
     /// Hot memories: how much, and how often they are written out.
     pub memory: Memories,
     /// How long old states of a terminal are kept.
@@ -58,7 +58,7 @@ pub struct TlsFiles {
 
 /// Defaults of sandboxes, in the format of a lease's `spec`.
 #[derive(Debug, Clone)]
-pub struct Sandbox {
+pub struct SandboxDefaults {
     /// The OCI runtime.
     pub runtime: String,
     /// Memory, or `auto`.
@@ -146,7 +146,7 @@ pub struct AgentBay {
 
 /// Limits of requests.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Largest request body.
     pub body_bytes: usize,
     /// Largest body that is a file.
@@ -179,12 +179,12 @@ pub struct Policy {
     /// Notice given before a session expires.
     pub warn_before: Duration,
     /// What happens to the compute of an expired session.
-    pub on_expiry: ExpiryAction,
+    pub on_expiry: SessionExpiryAction,
 }
 
 /// Terminals: how many, how large, for how long.
 #[derive(Debug, Clone)]
-pub struct Terminals {
+pub struct TerminalLimits {
     /// Terminals one thread may have.
     pub max_per_thread: usize,
     /// Terminals the server may have.
@@ -201,7 +201,7 @@ pub struct Terminals {
 
 /// Projects: how many, and for how long unused.
 #[derive(Debug, Clone)]
-pub struct Projects {
+pub struct ProjectLimits {
     /// Projects the server may have.
     pub max_projects: u64,
     pub cleanup_enabled: bool,

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     settings::{
-        AgentBay, Containers, Daytona, E2b, History, Limits, Memories, Policy, Projects, Sandbox,
-        Settings, Terminals, TlsFiles,
+        AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits,
+        RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
     },
-    value::{ExpiryAction, LogFormat, LogLevel, Secret, VendorRuntime, put},
+    value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
 };
 
 /// One row of the table.
@@ -219,7 +219,7 @@ pub(super) fn blank() -> Settings {
         provider: String::new(),
         log_format: LogFormat::Text,
         log_level: LogLevel::Info,
-        limits: Limits {
+        limits: RequestLimits {
             body_bytes: 0,
             file_bytes: 0,
             frame_bytes: 0,
@@ -235,9 +235,9 @@ pub(super) fn blank() -> Settings {
             idle_timeout: Duration::ZERO,
             max_duration: Duration::ZERO,
             warn_before: Duration::ZERO,
-            on_expiry: ExpiryAction::Keep,
+            on_expiry: SessionExpiryAction::Keep,
         },
-        terminal: Terminals {
+        terminal: TerminalLimits {
             max_per_thread: 0,
             max: 0,
             idle_limit: Duration::ZERO,
@@ -245,7 +245,7 @@ pub(super) fn blank() -> Settings {
             scrollback: 0,
             checksum_reports: false,
         },
-        sandbox: Sandbox {
+        sandbox: SandboxDefaults {
             runtime: String::new(),
             memory: String::new(),
             cpus: String::new(),
@@ -285,7 +285,7 @@ pub(super) fn blank() -> Settings {
             price: 0.0,
             directory: String::new(),
         },
-        project: Projects {
+        project: ProjectLimits {
             max_projects: 0,
             cleanup_enabled: false,
             cleanup_after_days: 0,

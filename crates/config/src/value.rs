@@ -28,7 +28,7 @@ pub enum LogLevel {
 
 /// What happens to the compute of an expired session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExpiryAction {
+pub enum SessionExpiryAction {
     Keep,
     /// Its processes are frozen.
     Pause,
@@ -221,7 +221,7 @@ words!(LogFormat { "text" => Text, "json" => Json });
 words!(LogLevel {
     "error" => Error, "warn" => Warn, "info" => Info, "debug" => Debug, "trace" => Trace
 });
-words!(ExpiryAction { "keep" => Keep, "pause" => Pause, "stop" => Stop });
+words!(SessionExpiryAction { "keep" => Keep, "pause" => Pause, "stop" => Stop });
 words!(RouteBackend { "filesystem" => Filesystem, "state" => State, "store" => Store });
 words!(VendorRuntime { "host" => Host, "remote" => Remote });
 

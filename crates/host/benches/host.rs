@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::client::Client;
-use wire::{Code, Event, Request, Shell};
+use wire::{Event, ReplyCode, Request, Shell};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -58,7 +58,7 @@ impl Bench {
             },
             TIMEOUT,
         );
-        assert!(matches!(answer.unwrap(), Event::Reply { code: Code::Ok, .. }));
+        assert!(matches!(answer.unwrap(), Event::Reply { code: ReplyCode::Ok, .. }));
     }
 
     fn attach(&mut self, id: &str) {

@@ -15,7 +15,7 @@ use rustix::fs::FlockOperation;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cgroup::Cgroup;
-use crate::serve::{Host, Settings};
+use crate::serve::{Host, HostSettings};
 use crate::socket::{PID_FILE, SOCKET, short_path};
 use crate::sys;
 use shell::place;
@@ -182,7 +182,7 @@ fn serve(options: Options) -> Result<(), StartError> {
     let listener = listener.map_err(io("listen on the host's socket"))?;
     fs::write(dir.join(PID_FILE), format!("{}\n", std::process::id()))
         .map_err(io("write the host's process id"))?;
-    let settings = Settings {
+    let settings = HostSettings {
         dir: dir.clone(),
         boot_id: boot_id().map_err(io("find a random number"))?,
         label: options.label,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::output::{Keep, Output, Piece};
 use super::pipes::Pipe;
 use super::status::Status;
-use super::stdin::Stdin;
+use super::stdin::StdinPipe;
 use wire::{CommandInfo, Event, Phase};
 
 /// How many commands' output is kept on disk.
@@ -26,7 +26,7 @@ pub struct CommandState {
     /// The FIFOs to which the command or its background processes may still write.
     pub pipes: [Option<Pipe>; 2],
     /// The writing end of its standard input.
-    pub stdin: Option<Stdin>,
+    pub stdin: Option<StdinPipe>,
     pub phase: Phase,
     pub started: Option<Instant>,
     /// The same by the wall clock.

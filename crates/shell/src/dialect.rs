@@ -6,15 +6,15 @@ use std::path::Path;
 use super::drive::{Drive, Dump};
 use super::harmless::HarmlessFilter;
 use super::kind::Kind;
-use super::machine::Capabilities;
+use super::machine::ShellCapabilities;
 use super::paths::Paths;
 use super::state::State;
 use super::{bash, sh, zsh};
 
 impl Kind {
     /// Returns how a shell of this kind can be driven.
-    pub(super) fn capabilities(self) -> Capabilities {
-        Capabilities {
+    pub(super) fn capabilities(self) -> ShellCapabilities {
+        ShellCapabilities {
             edits_lines: self.edits_lines(),
             keys: self.keys(),
             redraws: self == Self::Bash,

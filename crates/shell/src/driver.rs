@@ -17,13 +17,13 @@ use super::bash::STASHED;
 use super::commands::Commands;
 use super::effect::{Effect, Launch};
 use super::executor::Executor;
-use super::machine::{Availability, Event, Machine, Whereabouts};
+use super::machine::{Availability, Machine, MachineEvent, Whereabouts};
 use super::spec::{At, QUEUE, Setup, Spec};
 use super::state::State;
-use super::streams::Source;
+use super::streams::StreamSource;
 use super::{dump, handover, prompt, quote};
 use crate::image::Image;
-use wire::{Code, IfBusy};
+use wire::{IfBusy, ReplyCode};
 
 /// Drives the shells of one terminal, one at a time.
 #[derive(Debug)]
@@ -107,17 +107,17 @@ impl Driver {
 
     /// No shell could be started where [`Effect::Respawn`] asked for one.
     pub fn abandon(&mut self, at: At, effects: &mut Vec<Effect>) {
-        self.step(Event::LaunchFailed, at, effects);
+        self.step(MachineEvent::LaunchFailed, at, effects);
     }
 
     /// A person's bytes are about to be typed.
     pub fn typed(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
-        self.step(Event::Typed(bytes), at, effects);
+        self.step(MachineEvent::Typed(bytes), at, effects);
     }
 
     /// The terminal printed something, which is not yet in its log.
     pub fn output(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
-        self.step(Event::Printed(bytes), at, effects);
+        self.step(MachineEvent::Printed(bytes), at, effects);
     }
 
     /// A file appeared in [`ctl_dir`](Self::ctl_dir).
@@ -125,14 +125,14 @@ impl Driver {
         let _ = fs::remove_file(self.ctl_dir().join(name));
         if let Some(generation) = name.strip_prefix('r') {
             if generation == self.executor.shell.generation.to_string() {
-                self.step(Event::Ready, at, effects);
+                self.step(MachineEvent::Ready, at, effects);
             }
         } else if name == STASHED {
-            self.step(Event::Stashed, at, effects);
+            self.step(MachineEvent::Stashed, at, effects);
         } else if let Some((number, what)) = name.split_once('.')
             && let Ok(number) = number.parse()
         {
-            self.step(Event::Record { number, status: what.parse().ok() }, at, effects);
+            self.step(MachineEvent::Record { number, status: what.parse().ok() }, at, effects);
         }
     }
 
@@ -152,13 +152,15 @@ impl Driver {
                 continue;
             }
             match self.executor.streams.source(token) {
-                Some(Source::Stdin(command)) => self.executor.feed(&command, &self.machine, at),
-                Some(Source::Output(command)) => self.executor.read_output(&command, effects),
+                Some(StreamSource::Stdin(command)) => {
+                    self.executor.feed(&command, &self.machine, at)
+                }
+                Some(StreamSource::Output(command)) => self.executor.read_output(&command, effects),
                 None => {}
             }
         }
         if self.executor.dump.is_complete() {
-            self.step(Event::DumpRead { complete: true }, at, effects);
+            self.step(MachineEvent::DumpRead { complete: true }, at, effects);
         }
     }
 
@@ -174,7 +176,7 @@ impl Driver {
             self.executor.drain(effects);
         }
         self.look_begun(at, effects);
-        self.step(Event::Tick, at, effects);
+        self.step(MachineEvent::Tick, at, effects);
     }
 
     /// The shell exited with a code, or by a signal.
@@ -191,31 +193,31 @@ impl Driver {
         }
         self.look_begun(at, effects);
         self.executor.exited(effects);
-        self.step(Event::Exited { code, signal }, at, effects);
+        self.step(MachineEvent::Exited { code, signal }, at, effects);
     }
 
     // What clients ask for.
 
     /// Accepts a command. It starts when the shell is free.
-    pub fn exec(&mut self, spec: Spec, at: At, effects: &mut Vec<Effect>) -> Result<(), Code> {
+    pub fn exec(&mut self, spec: Spec, at: At, effects: &mut Vec<Effect>) -> Result<(), ReplyCode> {
         if self.machine.is_over() {
-            return Err(Code::NotDrivable);
+            return Err(ReplyCode::NotDrivable);
         }
         if spec.env.iter().any(|(name, value)| !quote::is_name(name) || value.contains(&0))
             || spec.text.contains(&0)
         {
-            return Err(Code::BadRequest);
+            return Err(ReplyCode::BadRequest);
         }
         if self.machine.queue().len() >= QUEUE {
-            return Err(Code::QueueFull);
+            return Err(ReplyCode::QueueFull);
         }
         if spec.if_busy == IfBusy::Fail && self.busy(at) {
-            return Err(Code::Busy);
+            return Err(ReplyCode::Busy);
         }
         if !self.executor.streams.commands.add(&spec.command, spec.keep) {
-            return Err(Code::CommandExists);
+            return Err(ReplyCode::CommandExists);
         }
-        self.step(Event::Exec(Box::new(spec)), at, effects);
+        self.step(MachineEvent::Exec(Box::new(spec)), at, effects);
         Ok(())
     }
 
@@ -226,27 +228,32 @@ impl Driver {
         script: Vec<u8>,
         at: At,
         effects: &mut Vec<Effect>,
-    ) -> Result<(), Code> {
+    ) -> Result<(), ReplyCode> {
         if self.machine.is_over() {
-            return Err(Code::NotDrivable);
+            return Err(ReplyCode::NotDrivable);
         }
         if self.machine.queue().len() >= QUEUE {
-            return Err(Code::QueueFull);
+            return Err(ReplyCode::QueueFull);
         }
-        self.step(Event::Apply { token, script }, at, effects);
+        self.step(MachineEvent::Apply { token, script }, at, effects);
         Ok(())
     }
 
     /// Replaces the shell by one with this state.
     pub fn replace(&mut self, state: State, at: At, effects: &mut Vec<Effect>) {
-        self.step(Event::Replace(state), at, effects);
+        self.step(MachineEvent::Replace(state), at, effects);
     }
 
     /// Ends a command: a queued one is dropped, a running one ends as by a time-out.
-    pub fn cancel(&mut self, command: &str, at: At, effects: &mut Vec<Effect>) -> Result<(), Code> {
+    pub fn cancel(
+        &mut self,
+        command: &str,
+        at: At,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), ReplyCode> {
         match self.machine.whereabouts(command) {
             Whereabouts::Queued | Whereabouts::Running => {
-                self.step(Event::Cancel(command), at, effects);
+                self.step(MachineEvent::Cancel(command), at, effects);
                 Ok(())
             }
             Whereabouts::Neither => Err(self.missing(command)),
@@ -259,13 +266,13 @@ impl Driver {
         command: &str,
         at: At,
         effects: &mut Vec<Effect>,
-    ) -> Result<(), Code> {
+    ) -> Result<(), ReplyCode> {
         match self.machine.whereabouts(command) {
             Whereabouts::Queued => {
-                self.step(Event::Withdraw(command), at, effects);
+                self.step(MachineEvent::Withdraw(command), at, effects);
                 Ok(())
             }
-            Whereabouts::Running => Err(Code::StillRunning),
+            Whereabouts::Running => Err(ReplyCode::StillRunning),
             Whereabouts::Neither => Err(self.missing(command)),
         }
     }
@@ -277,12 +284,12 @@ impl Driver {
         signal: Signal,
         at: At,
         effects: &mut Vec<Effect>,
-    ) -> Result<(), Code> {
+    ) -> Result<(), ReplyCode> {
         if self.machine.whereabouts(command) != Whereabouts::Running {
             return Err(self.missing(command));
         }
         self.look_begun(at, effects);
-        self.step(Event::Signal(signal), at, effects);
+        self.step(MachineEvent::Signal(signal), at, effects);
         Ok(())
     }
 
@@ -294,19 +301,19 @@ impl Driver {
         data: &[u8],
         eof: bool,
         at: At,
-    ) -> Result<(), Code> {
+    ) -> Result<(), ReplyCode> {
         let commands = &mut self.executor.streams.commands;
-        let found = commands.get_mut(command).ok_or(Code::NoSuchCommand)?;
-        found.stdin.as_mut().ok_or(Code::CommandEnded)?.write(write_id, data, eof)?;
+        let found = commands.get_mut(command).ok_or(ReplyCode::NoSuchCommand)?;
+        found.stdin.as_mut().ok_or(ReplyCode::CommandEnded)?.write(write_id, data, eof)?;
         self.executor.feed(command, &self.machine, at);
         Ok(())
     }
 
     /// Returns why a command can be neither signalled nor ended.
-    fn missing(&self, command: &str) -> Code {
+    fn missing(&self, command: &str) -> ReplyCode {
         match self.commands().get(command) {
-            Some(_) => Code::CommandEnded,
-            None => Code::NoSuchCommand,
+            Some(_) => ReplyCode::CommandEnded,
+            None => ReplyCode::NoSuchCommand,
         }
     }
 
@@ -346,13 +353,13 @@ impl Driver {
 
     fn look_begun(&mut self, at: At, effects: &mut Vec<Effect>) {
         if self.machine.awaits_begun() && self.executor.has_begun() {
-            self.step(Event::Begun, at, effects);
+            self.step(MachineEvent::Begun, at, effects);
         }
     }
 
     /// Has the machine decide about an event, and the executor carry that out. An answer is passed on
     /// before the next action is carried out.
-    fn step(&mut self, event: Event<'_>, at: At, effects: &mut Vec<Effect>) {
+    fn step(&mut self, event: MachineEvent<'_>, at: At, effects: &mut Vec<Effect>) {
         for action in self.machine.step(at.now, event) {
             if let Some(answer) = self.executor.perform(action, &self.machine, at, effects) {
                 self.step(answer, at, effects);

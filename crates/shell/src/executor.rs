@@ -16,20 +16,20 @@ use super::files::private_dir;
 use super::launch::{self, Attempt};
 use super::limits;
 use super::machine::{
-    Action, Answer, Completion, Event, Job, Look, Machine, PromptProbe, Replacement, Run, RunProbe,
-    StateSource,
+    Action, Answer, Completion, Job, Look, Machine, MachineEvent, PromptProbe, Replacement, Run,
+    RunProbe, StateSource,
 };
-use super::modes::Modes;
+use super::modes::TtyModes;
 use super::output::Output;
 use super::paths::Paths;
 use super::pipes::Pipe;
-use super::procs::{self, Family, Moment};
+use super::procs::{self, Family, ForkMoment};
 use super::run_files::{Mode, RunFiles};
-use super::screen::{self, Copy};
-use super::snapshot::{Snapshot, shows_in_prompt};
+use super::screen::{self, ScreenCopy};
+use super::snapshot::{ShellSnapshot, shows_in_prompt};
 use super::spec::{At, Setup, Spec};
 use super::state::{Changes, State};
-use super::stdin::Stdin;
+use super::stdin::StdinPipe;
 use super::streams::Streams;
 use super::sweep::{self, Sweep};
 use super::{bash, prompt};
@@ -46,8 +46,8 @@ pub struct Executor {
     pub(super) paths: Paths,
     pub(super) streams: Streams,
     pub(super) dump: DumpReader,
-    pub(super) snapshot: Snapshot,
-    pub(super) modes: Modes,
+    pub(super) snapshot: ShellSnapshot,
+    pub(super) modes: TtyModes,
     pub(super) shell: ShellProcess,
     /// The run that the machine is in, or ending.
     pub(super) live: Option<LiveRun>,
@@ -69,8 +69,8 @@ pub struct ShellProcess {
 pub struct LiveRun {
     command: Option<String>,
     /// When the run began: its processes were born after it.
-    pub moment: Moment,
-    copy: Copy,
+    pub moment: ForkMoment,
+    copy: ScreenCopy,
     /// Output is copied to the screen.
     copies: bool,
     sweep: Sweep,
@@ -79,8 +79,8 @@ pub struct LiveRun {
 }
 
 impl LiveRun {
-    pub fn new(command: Option<String>, moment: Moment) -> Self {
-        let (copy, sweep) = (Copy::default(), Sweep::default());
+    pub fn new(command: Option<String>, moment: ForkMoment) -> Self {
+        let (copy, sweep) = (ScreenCopy::default(), Sweep::default());
         Self { command, moment, copy, copies: true, sweep, unread: None }
     }
 }
@@ -106,8 +106,8 @@ impl Executor {
         let began = setup.dir.join(BEGAN);
         let began = fs::OpenOptions::new().write(true).create(true).truncate(false).open(began)?;
         Ok(Self {
-            snapshot: Snapshot::new(setup.kind, state),
-            modes: Modes::new(setup.kind.edits_lines()),
+            snapshot: ShellSnapshot::new(setup.kind, state),
+            modes: TtyModes::new(setup.kind.edits_lines()),
             shell: ShellProcess::default(),
             live: None,
             setup,
@@ -181,17 +181,19 @@ impl Executor {
         machine: &Machine,
         at: At,
         effects: &mut Vec<Effect>,
-    ) -> Option<Event<'static>> {
+    ) -> Option<MachineEvent<'static>> {
         match action {
             Action::ProbePrompt(look) => {
-                return Some(Event::Answer(Answer::Prompt(self.probe_prompt(look, machine, at))));
+                return Some(MachineEvent::Answer(Answer::Prompt(
+                    self.probe_prompt(look, machine, at),
+                )));
             }
             Action::ProbeRedraw { stale } => {
                 let state = &self.snapshot.state;
                 let wanted = (stale || bash::shows_program_output(state))
                     && bash::can_redraw(state)
                     && self.prompt_shown(machine, at);
-                return Some(Event::Answer(Answer::Redraw(wanted)));
+                return Some(MachineEvent::Answer(Answer::Redraw(wanted)));
             }
             Action::ProbeRun => {
                 // In this order: a record that the shell left before is there to be found.
@@ -199,20 +201,20 @@ impl Executor {
                 let files = self.paths.are_there();
                 let no_records = left && self.has_no_records();
                 let probe = RunProbe { files, left, no_records };
-                return Some(Event::Answer(Answer::Run(probe)));
+                return Some(MachineEvent::Answer(Answer::Run(probe)));
             }
             Action::ProbeDump => {
                 // In this order: a dump that the shell wrote before is there to be read.
                 let left = prompt::left_drive(self.shell.pid, self.setup.kind, at.master);
                 let complete = self.dump.read();
                 self.dump.wake(Wakes::OnEveryWrite, &self.streams.epoll);
-                return Some(Event::Answer(Answer::Dump { complete, left }));
+                return Some(MachineEvent::Answer(Answer::Dump { complete, left }));
             }
             Action::WithdrawKey => {
                 self.paths.remove("drive");
                 let begun = self.has_begun();
                 let at_prompt = self.prompt_shown(machine, at) && self.has_no_records();
-                return Some(Event::Answer(Answer::KeyWithdrawn { begun, at_prompt }));
+                return Some(MachineEvent::Answer(Answer::KeyWithdrawn { begun, at_prompt }));
             }
             Action::Start { unchanged } => {
                 let run = machine.run()?;
@@ -220,30 +222,30 @@ impl Executor {
                     Ok(harmless) => Answer::Started { harmless },
                     Err(_) => Answer::NotStarted,
                 };
-                return Some(Event::Answer(answer));
+                return Some(MachineEvent::Answer(answer));
             }
             Action::Retype => match self.write_drive(machine.run()?, machine.key(), Mode::Once) {
                 Ok(key) => effects.push(Effect::Type(key)),
-                Err(_) => return Some(Event::Answer(Answer::NotRetyped)),
+                Err(_) => return Some(MachineEvent::Answer(Answer::NotRetyped)),
             },
             Action::Sweep { kill } => {
                 let live = self.live.as_mut()?;
                 let family = family(&self.setup, self.shell, live.moment);
-                return Some(Event::Answer(Answer::Swept(live.sweep.run(&family, kill))));
+                return Some(MachineEvent::Answer(Answer::Swept(live.sweep.run(&family, kill))));
             }
             Action::Signal(signal) => {
                 let live = self.live.as_ref()?;
                 let family = family(&self.setup, self.shell, live.moment);
                 if !sweep::signal(&family, &self.paths.run, signal, at.master) {
-                    return Some(Event::Answer(Answer::NotSignalled(signal)));
+                    return Some(MachineEvent::Answer(Answer::NotSignalled(signal)));
                 }
             }
             Action::ReadDump => {
-                return Some(Event::DumpRead { complete: self.dump.read() });
+                return Some(MachineEvent::DumpRead { complete: self.dump.read() });
             }
             Action::Complete(completion) => {
                 let prompt_changed = self.complete(*completion, effects);
-                return Some(Event::Answer(Answer::Completed { prompt_changed }));
+                return Some(MachineEvent::Answer(Answer::Completed { prompt_changed }));
             }
             Action::KillSwept => {
                 if let Some(live) = &self.live {
@@ -316,7 +318,7 @@ impl Executor {
             }
             Action::Launch { failures, after_death } => match self.launch(failures, after_death) {
                 Ok(launch) => self.announce(launch, failures, effects),
-                Err(_) => return Some(Event::LaunchFailed),
+                Err(_) => return Some(MachineEvent::LaunchFailed),
             },
             Action::CloseStreams => self.streams.close_all(effects),
             Action::TypeRedraw => effects.push(Effect::Type(bash::REDRAW.to_vec())),
@@ -365,7 +367,7 @@ impl Executor {
         effects: &mut Vec<Effect>,
     ) -> io::Result<bool> {
         self.dump.discard();
-        let mut live = LiveRun::new(run.job.command().map(str::to_owned), Moment::now());
+        let mut live = LiveRun::new(run.job.command().map(str::to_owned), ForkMoment::now());
         let mut harmless = false;
         match &run.job {
             Job::Command { spec, .. } => {
@@ -403,7 +405,7 @@ impl Executor {
             }
             StdinMode::Open => {
                 let path = self.paths.run.join(format!("i.{}", spec.command));
-                Some(Stdin::create(path, &spec.stdin_data)?)
+                Some(StdinPipe::create(path, &spec.stdin_data)?)
             }
         };
         if let Some(command) = self.streams.commands.get_mut(&spec.command) {
@@ -537,7 +539,7 @@ fn create_paths(setup: &Setup) -> io::Result<Paths> {
 }
 
 /// Returns the criteria for the processes of a run.
-fn family(setup: &Setup, shell: ShellProcess, since: Moment) -> Family<'_> {
+fn family(setup: &Setup, shell: ShellProcess, since: ForkMoment) -> Family<'_> {
     Family {
         shell: shell.pid,
         session: shell.session,

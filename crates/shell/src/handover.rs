@@ -17,11 +17,11 @@ use super::machine::{HandedRun, Handover, Job, Machine, Waiting};
 use super::output::{Keep, Output};
 use super::paths::Paths;
 use super::pipes::Pipe;
-use super::procs::Moment;
+use super::procs::ForkMoment;
 use super::spec::{Setup, Spec};
 use super::state::State;
 use super::status::Status;
-use super::stdin::Stdin;
+use super::stdin::StdinPipe;
 use super::streams::Streams;
 use crate::image::Image;
 use wire::{IfBusy, Outcome, Phase, StdinMode, decode_sections, encode_sections};
@@ -146,7 +146,7 @@ pub fn resume(
     if let Some(running) = image.images("running").next()
         && let Some(spec) = read_spec(&running)
     {
-        let moment = Moment {
+        let moment = ForkMoment {
             tick: running.number("tick").unwrap_or(u64::MAX),
             last_pid: running.number("last_pid").unwrap_or(0),
         };
@@ -192,7 +192,7 @@ fn adopt_command(
         }
     }
     if let (Some(fd), Some(path)) = (image.number("stdin"), image.bytes("stdin_path")) {
-        command.stdin = Some(Stdin {
+        command.stdin = Some(StdinPipe {
             path: PathBuf::from(OsString::from_vec(path.to_vec())),
             fd: inherit(fd)?,
             pending: image.bytes("stdin_pending").unwrap_or_default().iter().copied().collect(),

@@ -61,6 +61,6 @@ pub use image::Image;
 pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
 pub use procs::is_first_process;
-pub use screen::Copy;
+pub use screen::ScreenCopy;
 pub use spec::{At, QUEUE, Setup, Spec};
 pub use state::{Changes, State};

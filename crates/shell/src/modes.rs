@@ -10,7 +10,7 @@ use super::prompt;
 
 /// The modes of one terminal.
 #[derive(Debug)]
-pub struct Modes {
+pub struct TtyModes {
     /// The shell has a line editor with modes of its own.
     edits_lines: bool,
     /// The modes while the shell was last at its prompt.
@@ -21,7 +21,7 @@ pub struct Modes {
     echo_hidden: bool,
 }
 
-impl Modes {
+impl TtyModes {
     pub fn new(edits_lines: bool) -> Self {
         Self { edits_lines, at_prompt: None, cooked: false, echo_hidden: false }
     }

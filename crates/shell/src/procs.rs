@@ -18,14 +18,14 @@ pub fn is_first_process() -> bool {
 
 /// A moment between two forks: every process was started before or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct ForkMoment {
     /// Ticks since boot.
     pub tick: u64,
     /// The process id that was assigned last.
     pub last_pid: i32,
 }
 
-impl Moment {
+impl ForkMoment {
     /// Returns the current moment.
     #[must_use]
     pub fn now() -> Self {
@@ -110,7 +110,7 @@ pub struct Family<'a> {
     /// The terminal's cgroup, if there is one.
     pub cgroup: Option<&'a Path>,
     /// When the command began.
-    pub since: Moment,
+    pub since: ForkMoment,
 }
 
 impl Family<'_> {
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_child_is_born_after_the_moment_and_its_parent_before() {
-        let moment = Moment::now();
+        let moment = ForkMoment::now();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = Process::read(i32::try_from(child.id()).unwrap()).unwrap();
         let own = Process::read(rustix::process::getpid().as_raw_nonzero().get()).unwrap();

@@ -9,14 +9,14 @@ use super::kind::Kind;
 use super::machine::{Job, Run};
 use super::paths::Paths;
 use super::pipes::Pipe;
-use super::snapshot::Snapshot;
+use super::snapshot::ShellSnapshot;
 use wire::StdinMode;
 
 /// Everything that the files of a run depend on.
 pub struct RunFiles<'a> {
     pub kind: Kind,
     pub paths: &'a Paths,
-    pub snapshot: &'a Snapshot,
+    pub snapshot: &'a ShellSnapshot,
     /// The command that is run.
     pub command: Option<&'a CommandState>,
     /// The FIFOs for the output of a script.

@@ -21,7 +21,7 @@ enum Within {
 
 /// The state of the copy.
 #[derive(Debug, Default)]
-pub struct Copy {
+pub struct ScreenCopy {
     shown: u64,
     hidden: u64,
     streams: [Filter; 2],
@@ -33,7 +33,7 @@ struct Filter {
     held: Vec<u8>,
 }
 
-impl Copy {
+impl ScreenCopy {
     /// Returns what to show for the next `bytes` of a stream (0 or 1).
     pub fn take(&mut self, stream: usize, bytes: &[u8]) -> Vec<u8> {
         let room = usize::try_from(MAX_COPIED_BYTES.saturating_sub(self.shown)).unwrap_or(0);
@@ -253,7 +253,7 @@ mod tests {
 
     fn check(bytes: &[u8], expected: &[u8]) {
         for cut in 0..=bytes.len() {
-            let mut copy = Copy::default();
+            let mut copy = ScreenCopy::default();
             let mut shown = copy.take(0, &bytes[..cut]);
             shown.extend(copy.take(0, &bytes[cut..]));
             assert_eq!(shown, expected, "cut at {cut}");
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn much_output_is_cut_and_says_so() {
-        let mut copy = Copy::default();
+        let mut copy = ScreenCopy::default();
         assert_eq!(copy.take(0, &vec![b'x'; 100_000]).len(), 65_536);
         assert_eq!(copy.take(1, b"more"), b"");
         let end = String::from_utf8(copy.end()).unwrap();

@@ -14,7 +14,7 @@ use super::{limits, procs};
 
 /// The state of a shell as it was last dumped.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct ShellSnapshot {
     kind: Kind,
     pub state: State,
     /// The exit code of the last command.
@@ -37,7 +37,7 @@ enum HarmlessCheck {
     Ready(Box<HarmlessFilter>),
 }
 
-impl Snapshot {
+impl ShellSnapshot {
     pub fn new(kind: Kind, state: State) -> Self {
         let mut snapshot = Self {
             kind,

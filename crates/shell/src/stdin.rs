@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 
-use wire::Code;
+use wire::ReplyCode;
 
 /// Bytes of standard input that may wait for room in the pipe.
 const MAX_PENDING_BYTES: usize = 1 << 20;
@@ -16,7 +16,7 @@ const MAX_WRITE_IDS: usize = 256;
 
 /// The writing end of a command's standard input.
 #[derive(Debug)]
-pub struct Stdin {
+pub struct StdinPipe {
     /// The path at which the command opens it.
     pub path: PathBuf,
     /// Open for reading too, so that neither side waits for the other.
@@ -29,7 +29,7 @@ pub struct Stdin {
     pub taken: Vec<String>,
 }
 
-impl Stdin {
+impl StdinPipe {
     /// Creates the FIFO, with its first bytes.
     pub fn create(path: PathBuf, data: &[u8]) -> io::Result<Self> {
         mkfifoat(CWD, &path, Mode::from_raw_mode(0o600))?;
@@ -41,15 +41,15 @@ impl Stdin {
     }
 
     /// Accepts a write, unless one with the same id was accepted before.
-    pub fn write(&mut self, write_id: &str, data: &[u8], eof: bool) -> Result<(), Code> {
+    pub fn write(&mut self, write_id: &str, data: &[u8], eof: bool) -> Result<(), ReplyCode> {
         if !write_id.is_empty() && self.taken.iter().any(|taken| taken == write_id) {
-            return Err(Code::AlreadyApplied);
+            return Err(ReplyCode::AlreadyApplied);
         }
         if self.eof {
-            return Err(Code::CommandEnded);
+            return Err(ReplyCode::CommandEnded);
         }
         if self.pending.len() + data.len() > MAX_PENDING_BYTES {
-            return Err(Code::InputFull);
+            return Err(ReplyCode::InputFull);
         }
         if !write_id.is_empty() {
             if self.taken.len() >= MAX_WRITE_IDS {
@@ -81,7 +81,7 @@ impl Stdin {
     }
 }
 
-impl Drop for Stdin {
+impl Drop for StdinPipe {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

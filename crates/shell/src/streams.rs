@@ -13,7 +13,7 @@ use super::effect::{Effect, Happened};
 use super::output::Output;
 use super::paths::Paths;
 use super::pipes::{Pipe, Read};
-use super::screen::Copy;
+use super::screen::ScreenCopy;
 use super::state::Changes;
 use super::status::{End, Status};
 use wire::Phase;
@@ -46,7 +46,7 @@ pub struct Streams {
 
 /// What an event of the epoll set is about.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum StreamSource {
     /// The input of this command.
     Stdin(String),
     /// The output of this command.
@@ -94,13 +94,17 @@ impl Streams {
     }
 
     /// Returns what a token of the epoll set is about.
-    pub fn source(&self, token: u64) -> Option<Source> {
+    pub fn source(&self, token: u64) -> Option<StreamSource> {
         let id = self.commands.id(token / TOKENS)?.clone();
-        Some(if token % TOKENS == STDIN { Source::Stdin(id) } else { Source::Output(id) })
+        Some(if token % TOKENS == STDIN {
+            StreamSource::Stdin(id)
+        } else {
+            StreamSource::Output(id)
+        })
     }
 
     /// Reads what a command wrote. With a `copy` it is shown on the screen, too.
-    pub fn read(&mut self, id: &str, mut copy: Option<&mut Copy>, effects: &mut Vec<Effect>) {
+    pub fn read(&mut self, id: &str, mut copy: Option<&mut ScreenCopy>, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let mut grew = false;
         for stream in 0..2 {
@@ -210,7 +214,7 @@ impl Streams {
 }
 
 /// Where read bytes are shown: the copy, the number of the stream, and the effects to add to.
-type Shown<'a> = (&'a mut Copy, usize, &'a mut Vec<Effect>);
+type Shown<'a> = (&'a mut ScreenCopy, usize, &'a mut Vec<Effect>);
 
 /// Reads a pipe until it is empty, or until others should get their turn.
 fn drain(pipe: &mut Pipe, output: &mut Output, shown: Option<Shown<'_>>) -> Read {

@@ -13,7 +13,7 @@ use crate::grid::scrollback::{Names, Scrollback};
 use crate::links::Link;
 use crate::parser::Parser;
 use crate::screen::{
-    Charsets, Colors, CursorShape, Keyboard, Mark, Modes, MouseEncoding, MouseMode,
+    Charsets, Colors, CursorShape, KeyboardFlags, Mark, Modes, MouseEncoding, MouseMode,
 };
 use crate::style::Style;
 use crate::{Screen, Size};
@@ -236,7 +236,7 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
     let sets = input.take(4)?.try_into().ok()?;
     screen.charsets =
         Charsets { sets, level: input.u8().filter(|l| *l < 4)?, current: input.u8()? };
-    screen.keyboard = Keyboard {
+    screen.keyboard = KeyboardFlags {
         normal: input.bytes()?.to_vec(),
         alternate: input.bytes()?.to_vec(),
         modify_other_keys: input.u8()?,

@@ -25,5 +25,6 @@ mod width;
 pub use checkpoint::RestoreError;
 pub use json::screen_json;
 pub use screen::{
-    Cursor, CursorShape, Event, Fed, Mark, Modes, MouseEncoding, MouseMode, Screen, Size,
+    CursorShape, Fed, Mark, Modes, MouseEncoding, MouseMode, Screen, ScreenCursor, ScreenEvent,
+    Size,
 };

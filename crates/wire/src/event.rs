@@ -1,9 +1,9 @@
 //! Messages of a host: answers, and events of its terminals.
 
 use super::error::{Malformed, TooLarge};
-use super::field::{Field, Item, Rest};
+use super::field::{Field, ListItem, Rest};
 use super::frame::{Frame, frame};
-use super::numbers::{Code, Outcome, Phase, RecordKind, Shell, Stream};
+use super::numbers::{Outcome, Phase, RecordKind, ReplyCode, Shell, Stream};
 use super::sections::Sections;
 
 messages! {
@@ -26,7 +26,7 @@ messages! {
         /// The answer to a request that has no answer of its own.
         129 => Reply { /// Of the request.
             seq: u32, /// How it went.
-            code: Code, /// More, for a person; may be empty.
+            code: ReplyCode, /// More, for a person; may be empty.
             message: String }
         /// Answers `List`.
         130 => Terminals { /// Of the request.

@@ -28,7 +28,7 @@ pub(super) trait Field: Sized {
 }
 
 /// A value that may be in a list. Bytes are no list: they have a denser encoding.
-pub(super) trait Item: Field {}
+pub(super) trait ListItem: Field {}
 
 macro_rules! integers {
     ($($name:ty),*) => {$(
@@ -94,7 +94,7 @@ impl Field for String {
     }
 }
 
-impl<T: Item> Field for Vec<T> {
+impl<T: ListItem> Field for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         put_length(out, self.len());
         for item in self {
@@ -128,9 +128,9 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-impl Item for String {}
-impl Item for Vec<u8> {}
-impl<A: Field, B: Field> Item for (A, B) {}
+impl ListItem for String {}
+impl ListItem for Vec<u8> {}
+impl<A: Field, B: Field> ListItem for (A, B) {}
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_length(out, bytes.len());

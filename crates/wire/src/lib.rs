@@ -9,7 +9,7 @@
 //! Frozen: the fields of a type never change. An addition gets a type of its own, announced by a bit in
 //! `features`. A frame of an unknown type is skipped. Every request except `Hello` begins with its `seq`
 //! and is answered by exactly one frame with the same `seq`, so that even a request unknown to an older
-//! host is answered ([`Code::Unsupported`]).
+//! host is answered ([`ReplyCode::Unsupported`]).
 //!
 //! This crate does no I/O: the host's loop and the server's tasks both bring their own sockets.
 
@@ -28,7 +28,7 @@ pub use error::{Malformed, TooLarge};
 pub use event::{CommandInfo, Event, LogRecord, TerminalInfo};
 pub use frame::{Decoder, Frame, put_command_output, put_output};
 pub use limits::{MAX_DATA, MAX_FRAME};
-pub use numbers::{Code, IfBusy, Outcome, Phase, RecordKind, Shell, StdinMode, Stream};
+pub use numbers::{IfBusy, Outcome, Phase, RecordKind, ReplyCode, Shell, StdinMode, Stream};
 pub use request::Request;
 pub use sections::{Sections, decode_sections, encode_sections};
 

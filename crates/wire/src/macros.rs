@@ -69,7 +69,7 @@ macro_rules! records {
             }
         }
 
-        impl Item for $name {}
+        impl ListItem for $name {}
     )*};
 }
 

@@ -5,7 +5,7 @@ use super::field::{Field, Rest};
 
 numbers! {
     /// How a request ended.
-    pub enum Code: u16 {
+    pub enum ReplyCode: u16 {
         /// Done.
         0 => Ok,
         /// The `write_id` was applied before; nothing was written again.
@@ -90,7 +90,7 @@ numbers! {
     pub enum IfBusy: u8 {
         /// Wait in the terminal's queue.
         0 => Wait,
-        /// Answer [`Code::Busy`].
+        /// Answer [`ReplyCode::Busy`].
         1 => Fail,
     }
 }

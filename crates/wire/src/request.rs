@@ -205,7 +205,7 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String }
         /// Drops a command that is still queued; it ends as [`Outcome::NotStarted`](super::Outcome).
-        /// Refused with [`Code::StillRunning`](super::Code) once it has begun.
+        /// Refused with [`ReplyCode::StillRunning`](super::ReplyCode) once it has begun.
         30 => ExecWithdraw { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }

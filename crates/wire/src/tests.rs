@@ -126,7 +126,7 @@ fn shapes_are_frozen() {
          0100000003000000637764020000002f78020000006869"
     );
     assert_eq!(
-        event(Event::Reply { seq: 5, code: Code::Busy, message: "no".into() }),
+        event(Event::Reply { seq: 5, code: ReplyCode::Busy, message: "no".into() }),
         "0d00000081050000000c00020000006e6f"
     );
     assert_eq!(
@@ -180,8 +180,8 @@ fn an_unknown_type_is_no_error_and_still_has_its_seq() {
 
 #[test]
 fn an_unknown_number_is_kept() {
-    let code = Code::take(&mut Rest(&[0xff, 0xee])).unwrap();
-    assert_eq!(code, Code::Other(0xeeff));
+    let code = ReplyCode::take(&mut Rest(&[0xff, 0xee])).unwrap();
+    assert_eq!(code, ReplyCode::Other(0xeeff));
     assert_eq!(code.number(), 0xeeff);
 }
 

@@ -8,7 +8,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
 };
-use wire::{Code, Decoder, Event, Request, Shell};
+use wire::{Decoder, Event, ReplyCode, Request, Shell};
 
 use crate::harness::WAIT_TIMEOUT;
 
@@ -74,7 +74,7 @@ impl Link {
         loop {
             let event = self.next(WAIT_TIMEOUT).await.expect("an answer");
             if event.answers() == Some(seq) {
-                let fine = matches!(event, Event::Reply { code: Code::Ok, .. });
+                let fine = matches!(event, Event::Reply { code: ReplyCode::Ok, .. });
                 assert!(fine, "{event:?}");
                 return;
             }

@@ -236,34 +236,34 @@ pub struct Proxy {
     plan: Plan,
 }
 
-/// Which addresses of the vendor's a client hears of.
+/// Which addresses a client receives in the responses of the vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    /// Those the vendor tells.
+enum VendorAddresses {
+    /// Those of the vendor.
     Own,
-    /// In their place that of who is in between.
+    /// The address of the proxy instead.
     Ours(SocketAddr),
 }
 
 impl Proxy {
     pub fn start(to: SocketAddr) -> Proxy {
-        Proxy::with(to, |_| Told::Own)
+        Proxy::with(to, |_| VendorAddresses::Own)
     }
 
     /// One that everything goes through, also what the vendor wants to be asked elsewhere.
     pub fn around(to: SocketAddr) -> Proxy {
-        Proxy::with(to, Told::Ours)
+        Proxy::with(to, VendorAddresses::Ours)
     }
 
-    fn with(to: SocketAddr, told: impl Fn(SocketAddr) -> Told) -> Proxy {
+    fn with(to: SocketAddr, addresses: impl Fn(SocketAddr) -> VendorAddresses) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (plan, told) = (Plan::default(), told(address));
+        let (plan, addresses) = (Plan::default(), addresses(address));
         let harms = plan.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let harms = harms.clone();
-                std::thread::spawn(move || drop(pass(stream, to, told, &harms)));
+                std::thread::spawn(move || drop(pass(stream, to, addresses, &harms)));
             }
         });
         Proxy { address, plan }
@@ -280,8 +280,13 @@ impl Proxy {
     }
 }
 
-/// One request each connection: the client is told so.
-fn pass(client: TcpStream, to: SocketAddr, told: Told, plan: &Plan) -> std::io::Result<()> {
+/// Serves one request for each connection; `connection: close` tells the client.
+fn pass(
+    client: TcpStream,
+    to: SocketAddr,
+    addresses: VendorAddresses,
+    plan: &Plan,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut head = String::new();
     let mut upgrade = false;
@@ -338,9 +343,9 @@ fn pass(client: TcpStream, to: SocketAddr, told: Told, plan: &Plan) -> std::io::
             let _ = std::io::copy(&mut back, &mut std::io::sink());
         }
         Some(Harm::Answer(_) | Harm::Late(_)) | None => {
-            let _ = match told {
-                Told::Own => std::io::copy(&mut back, &mut out).map(drop),
-                Told::Ours(address) => renaming(&mut back, &mut out, to, address),
+            let _ = match addresses {
+                VendorAddresses::Own => std::io::copy(&mut back, &mut out).map(drop),
+                VendorAddresses::Ours(address) => renaming(&mut back, &mut out, to, address),
             };
             let _ = out.shutdown(Shutdown::Both);
         }

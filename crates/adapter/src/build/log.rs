@@ -29,7 +29,7 @@ pub enum Level {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LogLine {
     pub timestamp: Timestamp,
     /// How much it matters.
     pub level: Level,
@@ -41,20 +41,20 @@ pub struct Line {
 
 /// The log of a build that runs.
 #[derive(Debug)]
-pub struct Log {
+pub struct BuildLog {
     file: File,
     step: Option<String>,
     lines: watch::Sender<u64>,
 }
 
-impl Log {
+impl BuildLog {
     /// Begins a log. `lines` receives the number of lines.
-    pub fn begin(path: &Path, lines: watch::Sender<u64>) -> io::Result<Log> {
+    pub fn begin(path: &Path, lines: watch::Sender<u64>) -> io::Result<BuildLog> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Log { file, step: None, lines })
+        Ok(BuildLog { file, step: None, lines })
     }
 
     /// Says which step the lines from here on are of.
@@ -83,7 +83,7 @@ impl Log {
                 message = format!("more than {MAX_LINES} lines are not kept");
             }
             let line =
-                Line { timestamp: Timestamp::now(), level, step: self.step.clone(), message };
+                LogLine { timestamp: Timestamp::now(), level, step: self.step.clone(), message };
             let mut text = serde_json::to_string(&line).expect("a line is plain text");
             text.push('\n');
             // A line that cannot be kept is lost; the build does not depend on it.
@@ -119,13 +119,13 @@ impl Pieces {
 }
 
 /// Lines of a log, from this one on. One that is half written is not there yet.
-pub fn read(path: &Path, from: u64, most: usize, least: Level) -> io::Result<Vec<Line>> {
+pub fn read(path: &Path, from: u64, most: usize, least: Level) -> io::Result<Vec<LogLine>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
         file => file?,
     };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
-    let lines = lines.filter_map(|line| serde_json::from_str::<Line>(&line).ok());
+    let lines = lines.filter_map(|line| serde_json::from_str::<LogLine>(&line).ok());
     let wanted = lines.filter(|line| line.level >= least);
     Ok(wanted.skip(usize::try_from(from).unwrap_or(usize::MAX)).take(most).collect())
 }
@@ -144,7 +144,7 @@ mod tests {
         let home = std::env::temp_dir().join(format!("stead-log-{}", uuid::Uuid::now_v7()));
         let path = path(&home, "b");
         assert_eq!(read(&path, 0, 10, Level::Debug).unwrap(), []);
-        let mut log = Log::begin(&path, watch::channel(0).0).unwrap();
+        let mut log = BuildLog::begin(&path, watch::channel(0).0).unwrap();
         log.add(Level::Info, "one\n\ntwo\n");
         log.step("1");
         log.add(Level::Warn, &"x".repeat(2 * MAX_LINE_BYTES));

@@ -31,7 +31,7 @@ pub use running::Builds;
 
 use crate::{Adapter, new_sandbox::NewSandbox, vendor::VendorApi};
 use api::error::{Code, Problem};
-use log::{Level, Line, Log};
+use log::{BuildLog, Level, LogLine};
 use machine::is_image_name;
 use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId, USUAL_TAG};
 use plan::{Base, Chosen, Plan};
@@ -217,7 +217,7 @@ impl Adapter {
         let path = log::path(&self.settings.home, build.as_str());
         let begun = async {
             self.record_build_event(template, build, BuildEvent::Start).await?;
-            Log::begin(&path, count).map_err(|error| Problem::internal("begin a log", &error))
+            BuildLog::begin(&path, count).map_err(|error| Problem::internal("begin a log", &error))
         };
         let log = match begun.await {
             Ok(log) => log,
@@ -244,7 +244,7 @@ impl Adapter {
         (template, build): (&TemplateId, &BuildId),
         plan: Plan,
         then: Option<NewSandbox>,
-        mut log: Log,
+        mut log: BuildLog,
         stop: CancellationToken,
     ) {
         let done = tokio::select! {
@@ -324,7 +324,7 @@ impl Adapter {
         vendor: &'static dyn VendorApi,
         build: &BuildId,
         plan: &Plan,
-        log: &mut Log,
+        log: &mut BuildLog,
     ) -> Result<Made, Failure> {
         log.step(BASE);
         let _turn = match self.state.builds.room.try_acquire() {
@@ -371,7 +371,7 @@ impl Adapter {
         vendor: &'static dyn VendorApi,
         build: &BuildId,
         base: &Base,
-        log: &mut Log,
+        log: &mut BuildLog,
     ) -> Result<(SandboxRecord, Made), Problem> {
         let own = self.builder()?;
         let (Base::Template(name) | Base::Image(name)) = base;
@@ -464,7 +464,7 @@ impl Adapter {
         from: u64,
         most: usize,
         least: Level,
-    ) -> Result<Vec<Line>, Problem> {
+    ) -> Result<Vec<LogLine>, Problem> {
         let path = log::path(&self.settings.home, build.as_str());
         let read = tokio::task::spawn_blocking(move || log::read(&path, from, most, least)).await;
         let read = read.map_err(|error| Problem::internal("read a log", &error))?;
@@ -473,7 +473,7 @@ impl Adapter {
 }
 
 /// Says that an image is not here.
-fn without(image: &str, own: String, log: &mut Log) -> String {
+fn without(image: &str, own: String, log: &mut BuildLog) -> String {
     let said = format!(
         "there is no image {image} here; the build begins with the files of provider {own} \
          (`stead image import` makes one)"

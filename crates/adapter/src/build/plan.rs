@@ -41,7 +41,7 @@ pub enum Step {
         user: Option<String>,
     },
     /// Copies files that were sent.
-    Copy(Copy),
+    Copy(CopyStep),
     /// Sets variables for the steps from here on, and for sandboxes.
     Env(Vec<(String, String)>),
     /// Sets variables for the steps from here on alone.
@@ -54,7 +54,7 @@ pub enum Step {
 
 /// Files that were sent, and where they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copy {
+pub struct CopyStep {
     /// The hash they were sent under.
     pub hash: String,
     /// Their name in what was sent; may be a pattern.

@@ -5,15 +5,15 @@ use std::{io::Read, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use super::{
-    log::{Level, Log, Pieces},
-    plan::{Chosen, Copy, Plan, Step, expand},
+    log::{BuildLog, Level, Pieces},
+    plan::{Chosen, CopyStep, Plan, Step, expand},
     upload,
 };
 use crate::Adapter;
 use crate::{
     home::PROGRAMS,
     instance::{absolute, home_of, relative},
-    process::{End, Process, ProcessOutput, Start},
+    process::{ProcessEnd, ProcessOutput, SandboxProcess, Start},
     wrap::Config,
 };
 use api::error::Problem;
@@ -67,13 +67,15 @@ done
 "#;
 
 /// What a command of a build came to.
-fn told(end: End) -> Result<(), String> {
+fn told(end: ProcessEnd) -> Result<(), String> {
     match end {
-        End::Exit(0) => Ok(()),
-        End::Exit(code) => Err(format!("exit code {code}")),
-        End::Signal(signal) => Err(format!("ended by signal {signal}")),
-        End::TimedOut => Err(format!("took more than {} minutes", STEP_TIMEOUT.as_secs() / 60)),
-        End::Lost => Err("its end was not seen".to_owned()),
+        ProcessEnd::Exit(0) => Ok(()),
+        ProcessEnd::Exit(code) => Err(format!("exit code {code}")),
+        ProcessEnd::Signal(signal) => Err(format!("ended by signal {signal}")),
+        ProcessEnd::TimedOut => {
+            Err(format!("took more than {} minutes", STEP_TIMEOUT.as_secs() / 60))
+        }
+        ProcessEnd::Lost => Err("its end was not seen".to_owned()),
     }
 }
 
@@ -106,7 +108,7 @@ pub struct BuildRun<'a> {
     pub app: &'a Adapter,
     /// Where its steps run.
     pub sandbox: &'a SandboxRecord,
-    pub log: &'a mut Log,
+    pub log: &'a mut BuildLog,
     /// What its steps chose so far.
     pub chosen: Chosen,
 }
@@ -191,7 +193,7 @@ impl BuildRun<'_> {
     }
 
     /// Unpacks what was sent and copies it to its place.
-    async fn copy(&mut self, number: usize, copy: &Copy) -> Result<(), String> {
+    async fn copy(&mut self, number: usize, copy: &CopyStep) -> Result<(), String> {
         let wrong = |problem: Problem| problem.detail().to_owned();
         let from = upload::path(&self.app.settings.home, &copy.hash).map_err(wrong)?;
         let mut file = std::fs::File::open(&from)
@@ -266,7 +268,7 @@ impl BuildRun<'_> {
                 });
             }
         }
-        told(End::Lost)
+        told(ProcessEnd::Lost)
     }
 
     /// Starts what is to be started and waits until it is ready.
@@ -322,7 +324,7 @@ pub async fn until_ready(
 ) -> Result<(), Problem> {
     loop {
         let start = program(sandbox, chosen, &chosen.user, ready);
-        if app.run_process(sandbox, start).await?.end == End::Exit(0) {
+        if app.run_process(sandbox, start).await?.end == ProcessEnd::Exit(0) {
             return Ok(());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -337,7 +339,7 @@ struct StepOutput {
 }
 
 impl StepOutput {
-    fn of(app: &Adapter, process: Arc<Process>) -> StepOutput {
+    fn of(app: &Adapter, process: Arc<SandboxProcess>) -> StepOutput {
         let (sender, said) = mpsc::channel(8);
         let app = app.clone();
         app.tasks.clone().spawn(async move {
@@ -358,7 +360,7 @@ impl StepOutput {
     }
 
     /// Writes down a piece; how it ended, if it did.
-    fn tell(&mut self, log: &mut Log, piece: ProcessOutput) -> Option<End> {
+    fn tell(&mut self, log: &mut BuildLog, piece: ProcessOutput) -> Option<ProcessEnd> {
         let (index, level, bytes) = match &piece {
             ProcessOutput::Stdout(bytes) => (0, Level::Info, bytes.as_slice()),
             ProcessOutput::Pty(bytes) => (0, Level::Info, bytes.as_ref()),

@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::process::{Process, ProcessOutput};
+use crate::process::{ProcessOutput, SandboxProcess};
 use model::{ThreadId, Timestamp};
 
 /// Bytes of a line of the program inside; a longer line is dropped.
@@ -74,7 +74,7 @@ pub struct Context {
 
 /// The program of a context, and what that says.
 pub(super) struct ContextProgram {
-    pub(super) process: Arc<Process>,
+    pub(super) process: Arc<SandboxProcess>,
     pub(super) said: mpsc::Receiver<ProcessOutput>,
     /// The beginning of a line that is not complete.
     pub(super) rest: Vec<u8>,
@@ -111,7 +111,7 @@ impl Context {
 }
 
 /// Whether a program is a context's and none that a client asked for.
-pub fn is_context(process: &Process) -> bool {
+pub fn is_context(process: &SandboxProcess) -> bool {
     process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG))
 }
 

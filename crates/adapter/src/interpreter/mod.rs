@@ -16,7 +16,7 @@ pub use context::{Context, Contexts, Language, is_context};
 use crate::{
     Adapter,
     instance::absolute,
-    process::{Process, ProcessOutput, Start},
+    process::{ProcessOutput, SandboxProcess, Start},
     wrap::Config,
 };
 use api::error::{Code, Problem};
@@ -47,7 +47,7 @@ pub struct CodeCell {
 
 /// How a piece went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CellOutcome {
     /// It ran to its end, possibly with an error event.
     Done,
     /// It timed out, or its client is gone.
@@ -58,7 +58,7 @@ pub enum Outcome {
 
 impl Adapter {
     /// Receives the output of a program from its beginning.
-    fn context_program(&self, process: Arc<Process>) -> ContextProgram {
+    fn context_program(&self, process: Arc<SandboxProcess>) -> ContextProgram {
         let (sender, said) = mpsc::channel(OUTPUT_QUEUE);
         let (listener, heard) = (self.clone(), process.clone());
         self.tasks.spawn(async move {
@@ -178,10 +178,10 @@ impl Adapter {
         &self,
         sandbox: &SandboxRecord,
         context: &Context,
-        ended: Option<&Arc<Process>>,
+        ended: Option<&Arc<SandboxProcess>>,
     ) -> Result<ContextProgram, Problem> {
         let tag = context.tag();
-        let runs = |it: &Arc<Process>| {
+        let runs = |it: &Arc<SandboxProcess>| {
             it.tag.as_ref() == Some(&tag)
                 && !it.is_killed()
                 && !ended.is_some_and(|ended| Arc::ptr_eq(it, ended))
@@ -208,11 +208,11 @@ impl Adapter {
         context: &Context,
         piece: &CodeCell,
         events: mpsc::Sender<Value>,
-    ) -> Result<Outcome, Problem> {
+    ) -> Result<CellOutcome, Problem> {
         let mut live = context.live.lock().await;
         // Who went while others were at work wants nothing any more.
         if piece.for_listener && events.is_closed() {
-            return Ok(Outcome::Interrupted);
+            return Ok(CellOutcome::Interrupted);
         }
         let ran = self.run_live(sandbox, context, &mut live, piece, events).await;
         if ran.is_err() {
@@ -228,12 +228,14 @@ impl Adapter {
         live: &mut Option<ContextProgram>,
         piece: &CodeCell,
         events: mpsc::Sender<Value>,
-    ) -> Result<Outcome, Problem> {
+    ) -> Result<CellOutcome, Problem> {
         if live.as_mut().is_none_or(ContextProgram::has_ended) {
             let ended = live.take().map(|live| live.process);
             *live = Some(self.start_context(sandbox, context, ended.as_ref()).await?);
         }
-        let Some(ContextProgram { process, said, rest }) = live else { return Ok(Outcome::Ended) };
+        let Some(ContextProgram { process, said, rest }) = live else {
+            return Ok(CellOutcome::Ended);
+        };
         let name = uuid::Uuid::now_v7().to_string();
         let mut line = json!({
             "for": name,
@@ -261,7 +263,7 @@ impl Adapter {
                     self.signal_process(sandbox, process, signal).await?;
                     if interrupted {
                         *live = None;
-                        return Ok(Outcome::Interrupted);
+                        return Ok(CellOutcome::Interrupted);
                     }
                     (deadline, interrupted) = (Some(Instant::now() + INTERRUPT_TIMEOUT), true);
                     continue;
@@ -281,14 +283,18 @@ impl Adapter {
                     vec![json!({"type": "stdout", "text": text, "timestamp": now})]
                 }
                 Some(ProcessOutput::Pty(_)) => vec![],
-                Some(ProcessOutput::End(_)) | None => return Ok(Outcome::Ended),
+                Some(ProcessOutput::End(_)) | None => return Ok(CellOutcome::Ended),
             };
             for event in heard {
                 let over = event["type"] == "control";
                 // A client that is gone gets no end.
                 let _ = events.send(event).await;
                 if over {
-                    return Ok(if interrupted { Outcome::Interrupted } else { Outcome::Done });
+                    return Ok(if interrupted {
+                        CellOutcome::Interrupted
+                    } else {
+                        CellOutcome::Done
+                    });
                 }
             }
         }

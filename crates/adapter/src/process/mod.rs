@@ -19,8 +19,8 @@ use std::{
 use tokio::sync::mpsc;
 use wire::Stream;
 
-pub use program::{End, Process, ProcessOutput, ProcessResult, Start};
-pub use table::{ProcessTables, Processes};
+pub use program::{ProcessEnd, ProcessOutput, ProcessResult, SandboxProcess, Start};
+pub use table::{ProcessTables, SandboxProcesses};
 
 use crate::{
     Adapter,
@@ -28,7 +28,7 @@ use crate::{
 };
 use api::error::Problem;
 use engine::terminal::{
-    ExecOptions, Execution, IfAbandoned, IfBusy, NewTerminal, Resume, Stdin, TerminalError,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, Resume, Stdin, TerminalError,
     WatchEvent, WatchFrom, WatcherUpdate,
 };
 use model::{ShellKind, Terminal, TerminalStatus, Timestamp};
@@ -55,7 +55,10 @@ fn add(all: &mut Vec<u8>, bytes: &[u8]) {
 
 impl Adapter {
     /// The programs of a sandbox; those that an earlier server started are found again first.
-    pub async fn processes(&self, sandbox: &SandboxRecord) -> Result<Arc<Processes>, Problem> {
+    pub async fn processes(
+        &self,
+        sandbox: &SandboxRecord,
+    ) -> Result<Arc<SandboxProcesses>, Problem> {
         let processes = self.state.processes.of(sandbox.id());
         processes.loaded.get_or_try_init(|| self.load_processes(sandbox, &processes)).await?;
         Ok(processes)
@@ -64,7 +67,7 @@ impl Adapter {
     async fn load_processes(
         &self,
         sandbox: &SandboxRecord,
-        processes: &Arc<Processes>,
+        processes: &Arc<SandboxProcesses>,
     ) -> Result<(), Problem> {
         let since = self.now().at.checked_sub(MAX_ENDED_AGE).unwrap_or(Timestamp::MIN);
         for terminal in self.store.thread_terminals(sandbox.id()).await? {
@@ -93,7 +96,8 @@ impl Adapter {
                 let kind = ProcessKind::Command { id: command.command_id.clone(), begins };
                 let terminal = terminal.clone();
                 let signalled = AtomicI32::new(0);
-                let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+                let process =
+                    Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
                 if ended {
                     processes.inner().ended.push(process);
                 } else {
@@ -110,7 +114,7 @@ impl Adapter {
 
     async fn load_pty(
         &self,
-        processes: &Arc<Processes>,
+        processes: &Arc<SandboxProcesses>,
         terminal: Terminal,
     ) -> Result<(), Problem> {
         if terminal.status != TerminalStatus::Live {
@@ -127,7 +131,7 @@ impl Adapter {
         let signalled = AtomicI32::new(0);
         let kind = ProcessKind::Pty;
         let tag = terminal.env.get(PTY_NAME).cloned();
-        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
         self.watch_end(processes.clone(), process, None);
         Ok(())
@@ -138,7 +142,7 @@ impl Adapter {
         &self,
         sandbox: &SandboxRecord,
         start: Start,
-    ) -> Result<Arc<Process>, Problem> {
+    ) -> Result<Arc<SandboxProcess>, Problem> {
         let processes = self.processes(sandbox).await?;
         self.projects.touch(&sandbox.thread.project_id).await;
         match start.pty {
@@ -150,10 +154,10 @@ impl Adapter {
     async fn start_pty(
         &self,
         sandbox: &SandboxRecord,
-        processes: &Arc<Processes>,
+        processes: &Arc<SandboxProcesses>,
         start: Start,
         size: (u16, u16),
-    ) -> Result<Arc<Process>, Problem> {
+    ) -> Result<Arc<SandboxProcess>, Problem> {
         let Start { config, tag, timeout, .. } = start;
         let mut argv = vec![config.cmd.clone()];
         argv.extend(config.args.iter().cloned());
@@ -173,7 +177,7 @@ impl Adapter {
         // A program that is over at once has none any more.
         let pid = self.terminals.pid(&terminal).await.unwrap_or(0);
         let (kind, signalled) = (ProcessKind::Pty, AtomicI32::new(0));
-        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
         self.watch_end(processes.clone(), process.clone(), timeout);
         Ok(process)
@@ -182,9 +186,9 @@ impl Adapter {
     async fn start_command(
         &self,
         sandbox: &SandboxRecord,
-        processes: &Arc<Processes>,
+        processes: &Arc<SandboxProcesses>,
         start: Start,
-    ) -> Result<Arc<Process>, Problem> {
+    ) -> Result<Arc<SandboxProcess>, Problem> {
         let Start { config, tag, stdin, timeout, .. } = start;
         let options = ExecOptions {
             text: wrap::text(&config, tag.as_deref()),
@@ -193,7 +197,7 @@ impl Adapter {
             env: config.envs.clone(),
             cwd: config.cwd.clone(),
             max_output: MAX_OUTPUT_BYTES,
-            if_busy: IfBusy::Fail,
+            if_busy: BusyPolicy::Fail,
             resume: Resume::No,
             touch: None,
             keyed: false,
@@ -214,7 +218,7 @@ impl Adapter {
         }
         let kind = ProcessKind::Command { id: execution.id().clone(), begins };
         let signalled = AtomicI32::new(0);
-        let process = Arc::new(Process { pid, config, tag, terminal, kind, signalled });
+        let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
         self.watch_end(processes.clone(), process.clone(), None);
         Ok(process)
@@ -224,7 +228,7 @@ impl Adapter {
     async fn exec_on_worker(
         &self,
         sandbox: &SandboxRecord,
-        processes: &Arc<Processes>,
+        processes: &Arc<SandboxProcesses>,
         mut options: ExecOptions,
     ) -> Result<(Terminal, Execution), Problem> {
         loop {
@@ -248,7 +252,7 @@ impl Adapter {
             };
             // A shell that is only starting is not busy.
             let starting = is_new || !self.terminals.facts(&terminal).await.live;
-            options.if_busy = if starting { IfBusy::Wait } else { IfBusy::Fail };
+            options.if_busy = if starting { BusyPolicy::Wait } else { BusyPolicy::Fail };
             match self.terminals.exec(&terminal, options.clone(), None).await {
                 Ok(execution) => return Ok((terminal, execution)),
                 // A person is using it. It is theirs until the next start.
@@ -265,8 +269,8 @@ impl Adapter {
     /// Waits for the end of a program, and ends one that wants a terminal when its time is over.
     fn watch_end(
         &self,
-        processes: Arc<Processes>,
-        process: Arc<Process>,
+        processes: Arc<SandboxProcesses>,
+        process: Arc<SandboxProcess>,
         timeout: Option<Duration>,
     ) {
         let app = self.clone();
@@ -292,7 +296,7 @@ impl Adapter {
     }
 
     /// Waits until a program has ended; `false` if its end is unknown.
-    async fn ended(&self, process: &Process) -> bool {
+    async fn ended(&self, process: &SandboxProcess) -> bool {
         match &process.kind {
             ProcessKind::Command { id, .. } => {
                 match self.terminals.follow(&process.terminal, id).await {
@@ -335,7 +339,8 @@ impl Adapter {
             heard
         };
         let gather = async {
-            let mut ran = ProcessResult { end: End::Lost, stdout: Vec::new(), stderr: Vec::new() };
+            let mut ran =
+                ProcessResult { end: ProcessEnd::Lost, stdout: Vec::new(), stderr: Vec::new() };
             while let Some(said) = said.recv().await {
                 match said {
                     ProcessOutput::Stdout(bytes) => add(&mut ran.stdout, &bytes),
@@ -353,7 +358,7 @@ impl Adapter {
     /// Gives a program something to read.
     pub async fn feed_process(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         data: Vec<u8>,
         eof: bool,
     ) -> Result<(), Problem> {
@@ -373,7 +378,7 @@ impl Adapter {
     /// Gives the terminal of a program another size; `false` if it has none.
     pub async fn resize_process(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         (cols, rows): (u16, u16),
     ) -> Result<bool, Problem> {
         match process.kind {
@@ -389,7 +394,7 @@ impl Adapter {
     pub async fn signal_process(
         &self,
         sandbox: &SandboxRecord,
-        process: &Process,
+        process: &SandboxProcess,
         signal: i32,
     ) -> Result<(), Problem> {
         process.signalled.store(signal, Ordering::Relaxed);

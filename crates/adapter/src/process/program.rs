@@ -17,7 +17,7 @@ const SIGKILL: i32 = 9;
 
 /// A program, running or ended.
 #[derive(Debug)]
-pub struct Process {
+pub struct SandboxProcess {
     pub pid: u32,
     /// What was asked for.
     pub config: Config,
@@ -39,31 +39,31 @@ pub(super) enum ProcessKind {
     },
 }
 
-impl Process {
+impl SandboxProcess {
     /// How a command that is over ended.
-    pub(super) fn end_of(&self, command: &Command) -> End {
+    pub(super) fn end_of(&self, command: &Command) -> ProcessEnd {
         let sent = self.signalled.load(Ordering::Relaxed);
         match (command.status, command.exit_code, command.signal) {
-            (CommandStatus::TimedOut, ..) => End::TimedOut,
-            (CommandStatus::Cancelled, ..) => End::Signal(SIGKILL),
-            (CommandStatus::Finished, _, Some(signal)) if signal != 0 => End::Signal(signal),
+            (CommandStatus::TimedOut, ..) => ProcessEnd::TimedOut,
+            (CommandStatus::Cancelled, ..) => ProcessEnd::Signal(SIGKILL),
+            (CommandStatus::Finished, _, Some(signal)) if signal != 0 => ProcessEnd::Signal(signal),
             // A shell reports the end by a signal as an exit code.
             (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
-                End::Signal(sent)
+                ProcessEnd::Signal(sent)
             }
-            (CommandStatus::Finished, Some(code), _) => End::Exit(code),
-            _ => End::Lost,
+            (CommandStatus::Finished, Some(code), _) => ProcessEnd::Exit(code),
+            _ => ProcessEnd::Lost,
         }
     }
 
     /// The end as the parent of the program itself would see it. The shell that waits reports a death
     /// by a signal as an exit code, which a program may have chosen; one that does so names it.
-    pub fn by_signal(&self, end: End) -> End {
-        let End::Exit(code) = end else { return end };
+    pub fn by_signal(&self, end: ProcessEnd) -> ProcessEnd {
+        let ProcessEnd::Exit(code) = end else { return end };
         let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
         match code.checked_sub(128) {
             Some(signal) if FATAL_SIGNALS.contains(&signal) && !self.is_pty() && !chosen() => {
-                End::Signal(signal)
+                ProcessEnd::Signal(signal)
             }
             _ => end,
         }
@@ -102,12 +102,12 @@ pub enum ProcessOutput {
     /// On its standard error.
     Stderr(Vec<u8>),
     Pty(Bytes),
-    End(End),
+    End(ProcessEnd),
 }
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ProcessEnd {
     Exit(i32),
     Signal(i32),
     /// Its time was over.
@@ -118,7 +118,7 @@ pub enum End {
 /// How a program went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessResult {
-    pub end: End,
+    pub end: ProcessEnd,
     /// What it wrote to its standard output.
     pub stdout: Vec<u8>,
     /// What it wrote to its standard error.

@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 use wire::Stream;
 
-use super::program::{End, Process, ProcessKind, ProcessOutput};
+use super::program::{ProcessEnd, ProcessKind, ProcessOutput, SandboxProcess};
 use crate::Adapter;
 use api::error::Problem;
 use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
@@ -30,7 +30,7 @@ impl Adapter {
     /// Sends all output of a program, past and future, and at last how it ended.
     pub async fn stream_output(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         self.stream_until(process, Until::Ended, said).await
@@ -39,7 +39,7 @@ impl Adapter {
     /// Sends all output of a program and of the processes that inherited its output.
     pub async fn stream_until_closed(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         self.stream_until(process, Until::Closed, said).await
@@ -47,7 +47,7 @@ impl Adapter {
 
     async fn stream_until(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         until: Until,
         said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
@@ -62,7 +62,7 @@ impl Adapter {
 
     async fn stream_command(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         id: &CommandId,
         mut cursors: [(Stream, u64); 2],
         until: Until,
@@ -125,7 +125,7 @@ impl Adapter {
                     continue;
                 }
                 let end = process.end_of(&command);
-                if reset && !matches!(end, End::Exit(code) if NOT_EXECUTED.contains(&code)) {
+                if reset && !matches!(end, ProcessEnd::Exit(code) if NOT_EXECUTED.contains(&code)) {
                     let _ = said.send(ProcessOutput::Stderr(EDITOR_RESET.to_vec())).await;
                 }
                 let _ = said.send(ProcessOutput::End(end)).await;
@@ -144,7 +144,7 @@ impl Adapter {
     /// when that is unknown.
     async fn more_of(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         command: &Command,
         cursors: &[(Stream, u64); 2],
     ) -> bool {
@@ -173,16 +173,16 @@ impl Adapter {
 
     async fn stream_pty(
         &self,
-        process: &Process,
+        process: &SandboxProcess,
         said: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         let terminal = &process.terminal;
         let from = WatchFrom::Offset(0);
         let mut watcher = self.terminals.watch_as_guest(terminal, "sdk".to_owned(), from).await?;
         let end = |(code, signal): (Option<i32>, Option<i32>)| match (code, signal) {
-            (_, Some(signal)) if signal != 0 => End::Signal(signal),
-            (Some(code), _) => End::Exit(code),
-            (None, _) => End::Lost,
+            (_, Some(signal)) if signal != 0 => ProcessEnd::Signal(signal),
+            (Some(code), _) => ProcessEnd::Exit(code),
+            (None, _) => ProcessEnd::Lost,
         };
         // A program that had ended before sends no exit event.
         let exit = self.terminals.facts(terminal).await.exit;
@@ -207,7 +207,7 @@ impl Adapter {
                     ProcessOutput::End(end((code, signal)))
                 }
                 Ok(WatcherUpdate::Event(_)) => continue,
-                Err(_) => ProcessOutput::End(End::Lost),
+                Err(_) => ProcessOutput::End(ProcessEnd::Lost),
             };
             let over = matches!(piece, ProcessOutput::End(_));
             if said.send(piece).await.is_err() || over {

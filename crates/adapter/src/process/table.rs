@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 
-use super::program::{Process, ProcessKind};
+use super::program::{ProcessKind, SandboxProcess};
 use model::{Terminal, ThreadId};
 
 /// Ended programs that a client can still query.
@@ -15,10 +15,10 @@ const MAX_ENDED_TERMINALS: usize = 8;
 
 /// The programs of each sandbox that was asked for since the server started.
 #[derive(Default)]
-pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<Processes>>>);
+pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<SandboxProcesses>>>);
 
 impl ProcessTables {
-    pub(super) fn of(&self, id: &ThreadId) -> Arc<Processes> {
+    pub(super) fn of(&self, id: &ThreadId) -> Arc<SandboxProcesses> {
         self.0.lock().entry(id.clone()).or_default().clone()
     }
 
@@ -29,26 +29,26 @@ impl ProcessTables {
 
 /// The programs of one sandbox.
 #[derive(Default)]
-pub struct Processes {
+pub struct SandboxProcesses {
     pub(super) loaded: OnceCell<()>,
     inner: Mutex<ProcessTable>,
 }
 
 #[derive(Default)]
 pub(super) struct ProcessTable {
-    pub(super) running: HashMap<u32, Arc<Process>>,
-    pub(super) ended: Vec<Arc<Process>>,
+    pub(super) running: HashMap<u32, Arc<SandboxProcess>>,
+    pub(super) ended: Vec<Arc<SandboxProcess>>,
     /// Workers that have nothing to do.
     pub(super) idle: Vec<Terminal>,
 }
 
-impl Processes {
+impl SandboxProcesses {
     pub(super) fn inner(&self) -> MutexGuard<'_, ProcessTable> {
         self.inner.lock()
     }
 
     /// The one that runs under this number or name.
-    pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+    pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<SandboxProcess>> {
         let inner = self.inner();
         match (pid, tag) {
             (Some(pid), _) => inner.running.get(&pid).cloned(),
@@ -60,10 +60,10 @@ impl Processes {
     }
 
     /// The program that runs under this number or name, or the last one that ended.
-    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<Process>> {
+    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<SandboxProcess>> {
         self.running(pid, tag).or_else(|| {
             let inner = self.inner();
-            let is = |it: &&Arc<Process>| match (pid, tag) {
+            let is = |it: &&Arc<SandboxProcess>| match (pid, tag) {
                 (Some(pid), _) => it.pid == pid,
                 (None, tag) => tag.is_some() && it.tag.as_deref() == tag,
             };
@@ -72,18 +72,18 @@ impl Processes {
     }
 
     /// All that run, by number.
-    pub fn all(&self) -> Vec<Arc<Process>> {
+    pub fn all(&self) -> Vec<Arc<SandboxProcess>> {
         let mut all: Vec<_> = self.inner().running.values().cloned().collect();
         all.sort_by_key(|process| process.pid);
         all
     }
 
-    pub(super) fn begin(&self, process: Arc<Process>) {
+    pub(super) fn begin(&self, process: Arc<SandboxProcess>) {
         self.inner().running.insert(process.pid, process);
     }
 
     /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
-    pub(super) fn end(&self, process: &Arc<Process>) -> Vec<Terminal> {
+    pub(super) fn end(&self, process: &Arc<SandboxProcess>) -> Vec<Terminal> {
         let mut inner = self.inner();
         if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
             inner.running.remove(&process.pid);

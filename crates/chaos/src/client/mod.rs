@@ -16,10 +16,10 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::{
-    http::{Answer, Failure, Http, Request},
+    http::{Http, HttpFailure, HttpRequest, HttpResponse},
     ledger::{Expected, Ledger},
-    plan::{self, Action, FILES, ReadBy, Step, VARIABLES, WriteBy},
-    register::{self, INITIAL, Operation, Outcome},
+    plan::{self, FILES, PlannedAction, PlannedStep, ReadBy, VARIABLES, WriteBy},
+    register::{self, INITIAL, RegisterOperation, WriteOutcome},
     report::{Report, lock},
 };
 
@@ -48,7 +48,7 @@ const FINAL_FIELDS: [&str; 11] = [
 
 /// A thread and its default terminal.
 #[derive(Debug, Clone)]
-pub struct Thread {
+pub struct TestThread {
     /// The id that the client chose.
     pub name: String,
     /// The id of its default terminal.
@@ -65,11 +65,11 @@ pub struct World {
     /// The project of all threads.
     pub project: String,
     /// Threads whose variables all clients use.
-    pub registers: Vec<Thread>,
+    pub registers: Vec<TestThread>,
     /// Side effects of commands in each of these threads.
     pub effects: Vec<Mutex<Ledger>>,
     /// Operations by key.
-    pub histories: Mutex<BTreeMap<String, Vec<Operation>>>,
+    pub histories: Mutex<BTreeMap<String, Vec<RegisterOperation>>>,
     /// Whether faults end programs, so that typed input can be lost after it was acknowledged.
     pub programs_die: bool,
 }
@@ -90,24 +90,25 @@ impl World {
     ///
     /// # Errors
     /// If the server refuses.
-    pub fn create_thread(&self, name: &str) -> Result<Thread> {
+    pub fn create_thread(&self, name: &str) -> Result<TestThread> {
         let target = format!("/api/threads/{name}");
         let body = json!({"project_id": self.project});
-        let answer = self.http.send(&Request::new("PUT", &target).json(&body), None);
+        let answer = self.http.send(&HttpRequest::new("PUT", &target).json(&body), None);
         let answer = expect_success("create a thread", answer)?;
         let terminal = answer.json()["sandbox"]["terminal_id"].as_str().map(str::to_owned);
         let terminal = terminal.context("a new thread has no terminal")?;
-        let exec = Request::new("POST", format!("{target}/exec")).json(&json!({"command": "true"}));
+        let exec =
+            HttpRequest::new("POST", format!("{target}/exec")).json(&json!({"command": "true"}));
         expect_success("run the first command", self.http.send(&exec, None))?;
-        Ok(Thread { name: name.to_owned(), terminal })
+        Ok(TestThread { name: name.to_owned(), terminal })
     }
 
-    fn record(&self, key: String, operation: Operation) {
+    fn record(&self, key: String, operation: RegisterOperation) {
         lock(&self.histories).entry(key).or_default().push(operation);
     }
 }
 
-fn expect_success(what: &str, answer: Result<Answer, Failure>) -> Result<Answer> {
+fn expect_success(what: &str, answer: Result<HttpResponse, HttpFailure>) -> Result<HttpResponse> {
     match answer {
         Ok(answer) if answer.is_success() => Ok(answer),
         Ok(answer) => bail!("cannot {what}: {}", answer.summary()),
@@ -117,23 +118,23 @@ fn expect_success(what: &str, answer: Result<Answer, Failure>) -> Result<Answer>
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
+pub struct ChaosClient {
     world: Arc<World>,
     index: usize,
-    own: Thread,
+    own: TestThread,
     receipts: Vec<(String, Value)>,
     own_state: own_state::OwnState,
 }
 
-impl Client {
+impl ChaosClient {
     /// Creates a client with a thread of its own.
     ///
     /// # Errors
     /// If the server refuses.
-    pub fn new(world: Arc<World>, index: usize) -> Result<Client> {
+    pub fn new(world: Arc<World>, index: usize) -> Result<ChaosClient> {
         let own = world.create_thread(&format!("own-{index}"))?;
         let own_state = own_state::OwnState::default();
-        Ok(Client { world, index, own, receipts: Vec::new(), own_state })
+        Ok(ChaosClient { world, index, own, receipts: Vec::new(), own_state })
     }
 
     /// Carries out the plan until the deadline.
@@ -148,36 +149,36 @@ impl Client {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &PlannedStep) {
         let word = format!("{:?}", step.action);
         let word = word.split([' ', '{']).next().unwrap_or_default().to_owned();
         self.world.report.count(format!("operation {word}"));
         match step.action {
-            Action::WriteVariable { thread, variable, by } => {
+            PlannedAction::WriteVariable { thread, variable, by } => {
                 self.write_variable(step, thread, variable, by);
             }
-            Action::ReadVariable { thread, variable, by } => {
+            PlannedAction::ReadVariable { thread, variable, by } => {
                 self.read_variable(step, thread, variable, by);
             }
-            Action::WriteFile { file, length } => self.write_file(step, file, length),
-            Action::ReadFile { file } => self.read_file(file),
-            Action::AddVersion => self.add_version(step),
-            Action::Rollback => self.rollback(step),
-            Action::ReadVersion => self.read_version(step.choice),
-            Action::Fork => self.fork(step),
-            Action::Stream { lines } => self.stream(step, lines),
-            Action::Feed { lines } => self.feed(step, lines),
-            Action::Type => self.type_line(step),
-            Action::Message => self.message(step),
-            Action::TemporaryThread { shared } => self.temporary_thread(step, shared),
-            Action::ReadReceipt => self.read_receipt(step.choice),
-            Action::Share => self.share(step),
-            Action::Pause => self.pause(step),
+            PlannedAction::WriteFile { file, length } => self.write_file(step, file, length),
+            PlannedAction::ReadFile { file } => self.read_file(file),
+            PlannedAction::AddVersion => self.add_version(step),
+            PlannedAction::Rollback => self.rollback(step),
+            PlannedAction::ReadVersion => self.read_version(step.choice),
+            PlannedAction::Fork => self.fork(step),
+            PlannedAction::Stream { lines } => self.stream(step, lines),
+            PlannedAction::Feed { lines } => self.feed(step, lines),
+            PlannedAction::Type => self.type_line(step),
+            PlannedAction::Message => self.message(step),
+            PlannedAction::TemporaryThread { shared } => self.temporary_thread(step, shared),
+            PlannedAction::ReadReceipt => self.read_receipt(step.choice),
+            PlannedAction::Share => self.share(step),
+            PlannedAction::Pause => self.pause(step),
         }
     }
 
     /// Counts an answer, and reports one that must never come.
-    fn observe(&self, what: &str, answer: &Result<Answer, Failure>) {
+    fn observe(&self, what: &str, answer: &Result<HttpResponse, HttpFailure>) {
         let report = &self.world.report;
         match answer {
             Ok(answer) => {
@@ -188,7 +189,7 @@ impl Client {
             }
             Err(failure) => {
                 report.count(format!("answer {failure:?}"));
-                if *failure == Failure::Unanswered {
+                if *failure == HttpFailure::Unanswered {
                     let timeout = self.world.http.timeout;
                     report.violation("unanswered", what, format!("no answer within {timeout:?}"));
                 }
@@ -196,14 +197,14 @@ impl Client {
         }
     }
 
-    fn get(&self, target: &str) -> Result<Answer, Failure> {
+    fn get(&self, target: &str) -> Result<HttpResponse, HttpFailure> {
         let answer = self.world.http.get(target);
         self.observe(&format!("GET {target}"), &answer);
         answer
     }
 
     /// Asks until the server answers with something other than 503; `None` if it does not for long.
-    fn get_patiently(&self, target: &str) -> Option<Answer> {
+    fn get_patiently(&self, target: &str) -> Option<HttpResponse> {
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < deadline {
             match self.get(target) {
@@ -216,7 +217,7 @@ impl Client {
     }
 
     /// Runs a command to its end.
-    fn exec(&mut self, target: &str, body: &Value, step: &Step) -> Ran {
+    fn exec(&mut self, target: &str, body: &Value, step: &PlannedStep) -> Ran {
         match self.start(target, body, step) {
             Ran::Ended(receipt) => self.follow(receipt),
             other => other,
@@ -224,9 +225,9 @@ impl Client {
     }
 
     /// Sends an exec; the receipt may be that of a command that still runs.
-    fn start(&self, target: &str, body: &Value, step: &Step) -> Ran {
+    fn start(&self, target: &str, body: &Value, step: &PlannedStep) -> Ran {
         let key = step.keyed.then(|| format!("chaos-{}", plan::name(step.id)));
-        let request = Request::new("POST", target).json(body).key(key);
+        let request = HttpRequest::new("POST", target).json(body).key(key);
         let mut vanish = step.vanish;
         let mut received = false;
         for _ in 0..MAX_ATTEMPTS {
@@ -240,8 +241,8 @@ impl Client {
                     self.unexpected(target, &answer);
                     return if received { Ran::Unknown } else { Ran::Refused };
                 }
-                Ok(_) | Err(Failure::Broken | Failure::Unanswered) => received = true,
-                Err(Failure::NotSent) => {}
+                Ok(_) | Err(HttpFailure::Broken | HttpFailure::Unanswered) => received = true,
+                Err(HttpFailure::NotSent) => {}
             }
             if !step.keyed {
                 break;
@@ -252,7 +253,7 @@ impl Client {
     }
 
     /// Reports a refusal of something that must work: the thing was there and nobody deleted it.
-    fn unexpected(&self, target: &str, answer: &Answer) {
+    fn unexpected(&self, target: &str, answer: &HttpResponse) {
         let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
         self.world.report.count(format!("refusal {} {code}", answer.status));
         if matches!(answer.status, 400..=404 | 410 | 422) {
@@ -302,7 +303,7 @@ impl Client {
             || self.world.registers.iter().any(|register| register.terminal == terminal)
     }
 
-    fn write_variable(&mut self, step: &Step, thread: usize, variable: usize, by: WriteBy) {
+    fn write_variable(&mut self, step: &PlannedStep, thread: usize, variable: usize, by: WriteBy) {
         let world = self.world.clone();
         let (register, name) = (&world.registers[thread], plan::name(step.id));
         let variable = VARIABLES[variable];
@@ -310,7 +311,7 @@ impl Client {
         let outcome = if by == WriteBy::Patch {
             let target = format!("/api/terminals/{}/env", register.terminal);
             let body = json!({"set": {variable: name}});
-            self.change(&Request::new("PATCH", target).json(&body), step)
+            self.change(&HttpRequest::new("PATCH", target).json(&body), step)
         } else {
             let write = format!("export {variable}={name}; echo {name} >>effects-{thread}");
             let body = match by {
@@ -326,20 +327,22 @@ impl Client {
             let (outcome, effect) = match &ran {
                 // A timeout is a transaction: the shell's state is as before, but not what was done outside it.
                 Ran::Ended(receipt) if receipt["status"] != "finished" => {
-                    (Outcome::Refused, Expected::AtMostOnce)
+                    (WriteOutcome::Refused, Expected::AtMostOnce)
                 }
-                Ran::Ended(receipt) if receipt["exit_code"] == 0 => (Outcome::Done, Expected::Once),
+                Ran::Ended(receipt) if receipt["exit_code"] == 0 => {
+                    (WriteOutcome::Done, Expected::Once)
+                }
                 Ran::Ended(receipt) if receipt["shell_restarted"] == true => {
-                    (Outcome::Unknown, Expected::AtMostOnce)
+                    (WriteOutcome::Unknown, Expected::AtMostOnce)
                 }
-                Ran::Ended(_) => (Outcome::Done, Expected::AtMostOnce),
-                Ran::Refused => (Outcome::Refused, Expected::Never),
-                Ran::Unknown => (Outcome::Unknown, Expected::AtMostOnce),
+                Ran::Ended(_) => (WriteOutcome::Done, Expected::AtMostOnce),
+                Ran::Refused => (WriteOutcome::Refused, Expected::Never),
+                Ran::Unknown => (WriteOutcome::Unknown, Expected::AtMostOnce),
             };
             lock(&world.effects[thread]).expect(step.id, effect);
             outcome
         };
-        let action = register::Action::Write(step.id, outcome);
+        let action = register::RegisterAction::Write(step.id, outcome);
         let returned = world.report.tick();
         let how = match by {
             WriteBy::Exec => "exec",
@@ -347,26 +350,26 @@ impl Client {
             WriteBy::Patch => "PATCH env",
             WriteBy::TimedOutExec => "exec beyond its timeout",
         };
-        let operation = Operation { client: self.index, invoked, returned, action, how };
+        let operation = RegisterOperation { client: self.index, invoked, returned, action, how };
         world.record(format!("{} ${variable}", register.name), operation);
     }
 
     /// Sends a request that changes something and has no key.
-    fn change(&self, request: &Request, step: &Step) -> Outcome {
+    fn change(&self, request: &HttpRequest, step: &PlannedStep) -> WriteOutcome {
         let answer = self.world.http.send(request, step.vanish);
         self.observe(&request.describe(), &answer);
         match answer {
-            Ok(answer) if answer.is_success() => Outcome::Done,
+            Ok(answer) if answer.is_success() => WriteOutcome::Done,
             Ok(answer) if answer.status < 500 => {
                 self.unexpected(&request.describe(), &answer);
-                Outcome::Refused
+                WriteOutcome::Refused
             }
-            Ok(_) | Err(Failure::Broken | Failure::Unanswered) => Outcome::Unknown,
-            Err(Failure::NotSent) => Outcome::Refused,
+            Ok(_) | Err(HttpFailure::Broken | HttpFailure::Unanswered) => WriteOutcome::Unknown,
+            Err(HttpFailure::NotSent) => WriteOutcome::Refused,
         }
     }
 
-    fn read_variable(&mut self, step: &Step, thread: usize, variable: usize, by: ReadBy) {
+    fn read_variable(&mut self, step: &PlannedStep, thread: usize, variable: usize, by: ReadBy) {
         let world = self.world.clone();
         let register = &world.registers[thread];
         let variable = VARIABLES[variable];
@@ -406,26 +409,27 @@ impl Client {
         let Some(value) = value else {
             return world.report.violation("register", key, format!("reads {text:?}"));
         };
-        let action = register::Action::Read(value);
+        let action = register::RegisterAction::Read(value);
         let how = match by {
             ReadBy::Exec => "exec",
             ReadBy::State => "GET",
         };
-        world.record(key, Operation { client: self.index, invoked, returned, action, how });
+        world.record(key, RegisterOperation { client: self.index, invoked, returned, action, how });
     }
 
     fn file_target(&self, operation: &str, file: usize) -> String {
         format!("/api/threads/{}/fs/{operation}?path={}", self.world.registers[0].name, FILES[file])
     }
 
-    fn write_file(&self, step: &Step, file: usize, length: usize) {
+    fn write_file(&self, step: &PlannedStep, file: usize, length: usize) {
         let content = file_content(step.id, length);
-        let request = Request::new("PUT", self.file_target("write", file)).body(content);
+        let request = HttpRequest::new("PUT", self.file_target("write", file)).body(content);
         let invoked = self.world.report.tick();
         let outcome = self.change(&request, step);
         let returned = self.world.report.tick();
-        let action = register::Action::Write(step.id, outcome);
-        let operation = Operation { client: self.index, invoked, returned, action, how: "file" };
+        let action = register::RegisterAction::Write(step.id, outcome);
+        let operation =
+            RegisterOperation { client: self.index, invoked, returned, action, how: "file" };
         self.world.record(FILES[file].to_owned(), operation);
     }
 
@@ -443,8 +447,9 @@ impl Client {
             },
             _ => return,
         };
-        let action = register::Action::Read(value);
-        let operation = Operation { client: self.index, invoked, returned, action, how: "file" };
+        let action = register::RegisterAction::Read(value);
+        let operation =
+            RegisterOperation { client: self.index, invoked, returned, action, how: "file" };
         self.world.record(FILES[file].to_owned(), operation);
     }
 
@@ -458,7 +463,7 @@ impl Client {
         }
     }
 
-    fn compare_receipt(&self, id: &str, first: &Value, answer: &Answer) {
+    fn compare_receipt(&self, id: &str, first: &Value, answer: &HttpResponse) {
         if answer.status >= 500 {
             return;
         }
@@ -497,7 +502,7 @@ impl Client {
             step.keyed = true;
             step
         };
-        let steps: Vec<Step> =
+        let steps: Vec<PlannedStep> =
             (0..VARIABLES.len() * self.world.registers.len()).map(|_| step()).collect();
         for (position, step) in steps.iter().enumerate() {
             let (thread, variable) = (position / VARIABLES.len(), position % VARIABLES.len());

@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{COMMAND_TIMEOUT, Client, MAX_ATTEMPTS, RETRY_INTERVAL, Ran, own_state::OutputStream};
+use super::{
+    COMMAND_TIMEOUT, ChaosClient, MAX_ATTEMPTS, RETRY_INTERVAL, Ran, own_state::OutputStream,
+};
 use crate::{
-    http::{Answer, Failure, Request},
+    http::{HttpFailure, HttpRequest, HttpResponse},
     ledger::{Expected, Ledger},
-    plan::{self, Step},
-    register::Outcome,
+    plan::{self, PlannedStep},
+    register::WriteOutcome,
 };
 
 /// The variable whose versions are checked.
@@ -17,13 +19,13 @@ const VARIABLE: &str = "CHAOS_VERSION";
 /// Streams that are read again at the end.
 const MAX_STREAMS: usize = 20;
 
-impl Client {
-    fn exec_own(&mut self, body: &Value, step: &Step) -> Ran {
+impl ChaosClient {
+    fn exec_own(&mut self, body: &Value, step: &PlannedStep) -> Ran {
         let target = format!("/api/terminals/{}/exec", self.own.terminal);
         self.exec(&target, body, step)
     }
 
-    pub(super) fn add_version(&mut self, step: &Step) {
+    pub(super) fn add_version(&mut self, step: &PlannedStep) {
         let command = format!("export {VARIABLE}={}", plan::name(step.id));
         match self.exec_own(&json!({"command": command, "timeout_ms": 30_000}), step) {
             Ran::Ended(receipt) if receipt["status"] == "finished" && receipt["exit_code"] == 0 => {
@@ -60,7 +62,7 @@ impl Client {
         self.compare_version(&target, version, value, &answer);
     }
 
-    fn compare_version(&self, target: &str, version: u64, value: u64, answer: &Answer) {
+    fn compare_version(&self, target: &str, version: u64, value: u64, answer: &HttpResponse) {
         match answer.status {
             200 => {
                 let origin = self.own_state.origins.get(&version).map_or("", String::as_str);
@@ -81,10 +83,10 @@ impl Client {
         }
     }
 
-    pub(super) fn rollback(&mut self, step: &Step) {
+    pub(super) fn rollback(&mut self, step: &PlannedStep) {
         let Some((version, value)) = self.known_version(step.choice) else { return };
         let target = format!("/api/terminals/{}/rollback", self.own.terminal);
-        let request = Request::new("POST", &target).json(&json!({"version": version}));
+        let request = HttpRequest::new("POST", &target).json(&json!({"version": version}));
         let answer = self.world.http.send(&request, step.vanish);
         self.observe(&target, &answer);
         match answer {
@@ -98,17 +100,17 @@ impl Client {
                 self.expect_in_shell(&self.own.terminal.clone(), value, step);
             }
             Ok(answer) if answer.status < 500 => self.unexpected(&target, &answer),
-            Ok(_) | Err(Failure::Broken | Failure::Unanswered) => {
+            Ok(_) | Err(HttpFailure::Broken | HttpFailure::Unanswered) => {
                 self.own_state.unsettled.insert(value);
             }
-            Err(Failure::NotSent) => {}
+            Err(HttpFailure::NotSent) => {}
         }
     }
 
     /// Lets a live shell print the variable.
-    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &Step) {
+    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &PlannedStep) {
         let body = json!({"command": format!("printf %s \"${VARIABLE}\""), "timeout_ms": 30_000});
-        let calm = Step { vanish: None, keyed: false, ..step.clone() };
+        let calm = PlannedStep { vanish: None, keyed: false, ..step.clone() };
         let target = format!("/api/terminals/{terminal}/exec");
         let Ran::Ended(receipt) = self.exec(&target, &body, &calm) else { return };
         if receipt["status"] != "finished" || receipt["exit_code"] != 0 {
@@ -122,10 +124,10 @@ impl Client {
         }
     }
 
-    pub(super) fn fork(&mut self, step: &Step) {
+    pub(super) fn fork(&mut self, step: &PlannedStep) {
         let Some((version, value)) = self.known_version(step.choice) else { return };
         let target = format!("/api/terminals/{}/fork", self.own.terminal);
-        let request = Request::new("POST", &target).json(&json!({"version": version}));
+        let request = HttpRequest::new("POST", &target).json(&json!({"version": version}));
         let answer = self.world.http.send(&request, step.vanish);
         self.observe(&target, &answer);
         let Ok(answer) = answer else { return };
@@ -144,8 +146,8 @@ impl Client {
     }
 
     /// Deletes something; after the acknowledgement it must be gone, soon and for good.
-    fn delete(&self, target: &str, step: &Step) {
-        let answer = self.world.http.send(&Request::new("DELETE", target), step.vanish);
+    fn delete(&self, target: &str, step: &PlannedStep) {
+        let answer = self.world.http.send(&HttpRequest::new("DELETE", target), step.vanish);
         self.observe(&format!("DELETE {target}"), &answer);
         match answer {
             Ok(answer) if answer.is_success() => {}
@@ -162,7 +164,7 @@ impl Client {
         self.world.report.violation("deletion", target, "it is still there two minutes later");
     }
 
-    pub(super) fn stream(&mut self, step: &Step, lines: u64) {
+    pub(super) fn stream(&mut self, step: &PlannedStep, lines: u64) {
         let name = plan::name(step.id);
         let command = format!("i=0; while [ $i -lt {lines} ]; do echo {name} $i; i=$((i+1)); done");
         let body = json!({"command": command, "timeout_ms": 60_000, "yield_ms": 5});
@@ -195,7 +197,7 @@ impl Client {
         }
     }
 
-    fn compare_output(&self, stream: &mut OutputStream, answer: &Answer) {
+    fn compare_output(&self, stream: &mut OutputStream, answer: &HttpResponse) {
         let number = |name| answer.header(name).and_then(|text| text.parse::<usize>().ok());
         let (Some(offset), Some(next)) = (number("x-offset"), number("x-next-offset")) else {
             return self.world.report.violation("output", &stream.command, "no offsets");
@@ -229,7 +231,7 @@ impl Client {
         }
     }
 
-    pub(super) fn feed(&mut self, step: &Step, lines: u64) {
+    pub(super) fn feed(&mut self, step: &PlannedStep, lines: u64) {
         let path = format!("fed-{}", plan::name(step.id));
         let body = json!({"command": format!("cat >>{path}"), "timeout_ms": 90_000, "yield_ms": 5});
         let target = format!("/api/terminals/{}/exec", self.own.terminal);
@@ -248,8 +250,8 @@ impl Client {
             for _ in 0..times {
                 let sent = self.write_once(&target, &body);
                 expected = match (expected, sent) {
-                    (Expected::Once, _) | (_, Outcome::Done) => Expected::Once,
-                    (Expected::Never, Outcome::Refused) => Expected::Never,
+                    (Expected::Once, _) | (_, WriteOutcome::Done) => Expected::Once,
+                    (Expected::Never, WriteOutcome::Refused) => Expected::Never,
                     _ => Expected::AtMostOnce,
                 };
             }
@@ -257,8 +259,8 @@ impl Client {
         }
         let eof =
             self.write_once(&target, &json!({"eof": true, "write_id": format!("{command}-eof")}));
-        if eof != Outcome::Done {
-            let cancel = Request::new("POST", format!("/api/commands/{command}/cancel"));
+        if eof != WriteOutcome::Done {
+            let cancel = HttpRequest::new("POST", format!("/api/commands/{command}/cancel"));
             let _ = self.world.http.send(&cancel, None);
         }
         let Ran::Ended(receipt) = self.follow(receipt) else { return };
@@ -273,36 +275,38 @@ impl Client {
     }
 
     /// Sends input with a `write_id` until the outcome is known.
-    fn write_once(&self, target: &str, body: &Value) -> Outcome {
-        let request = Request::new("POST", target).json(body);
-        let mut outcome = Outcome::Refused;
+    fn write_once(&self, target: &str, body: &Value) -> WriteOutcome {
+        let request = HttpRequest::new("POST", target).json(body);
+        let mut outcome = WriteOutcome::Refused;
         for _ in 0..MAX_ATTEMPTS {
             let answer = self.world.http.send(&request, None);
             self.observe(&format!("POST {target} {body}"), &answer);
             match answer {
-                Ok(answer) if answer.is_success() => return Outcome::Done,
+                Ok(answer) if answer.is_success() => return WriteOutcome::Done,
                 Ok(answer) if answer.json()["code"] == "outcome_unknown" => {
-                    return Outcome::Unknown;
+                    return WriteOutcome::Unknown;
                 }
                 Ok(answer) if answer.status < 500 => {
                     let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
                     self.world.report.count(format!("refusal {} {code}", answer.status));
                     return outcome;
                 }
-                Ok(_) | Err(Failure::Broken | Failure::Unanswered) => outcome = Outcome::Unknown,
-                Err(Failure::NotSent) => {}
+                Ok(_) | Err(HttpFailure::Broken | HttpFailure::Unanswered) => {
+                    outcome = WriteOutcome::Unknown
+                }
+                Err(HttpFailure::NotSent) => {}
             }
             std::thread::sleep(RETRY_INTERVAL);
         }
         outcome
     }
 
-    pub(super) fn type_line(&mut self, step: &Step) {
+    pub(super) fn type_line(&mut self, step: &PlannedStep) {
         if self.own_state.pty.is_none() {
             let program = format!("stty -echo; exec cat >>typed-{}", self.index);
             let target = format!("/api/threads/{}/terminals", self.own.name);
             let request =
-                Request::new("POST", &target).json(&json!({"cmd": ["sh", "-c", program]}));
+                HttpRequest::new("POST", &target).json(&json!({"cmd": ["sh", "-c", program]}));
             let answer = self.world.http.send(&request, None);
             self.observe(&target, &answer);
             let Ok(answer) = answer else { return };
@@ -314,53 +318,55 @@ impl Client {
         let target = format!("/api/terminals/{pty}/input");
         let outcome = self.write_once(&target, &body);
         let again =
-            step.choice.is_multiple_of(3) && self.write_once(&target, &body) == Outcome::Done;
+            step.choice.is_multiple_of(3) && self.write_once(&target, &body) == WriteOutcome::Done;
         let expected = match outcome {
             // A program that is killed, or that cannot write its file, takes what it has not written with it.
-            Outcome::Done if !self.world.programs_die => Expected::Once,
-            Outcome::Refused if !again => Expected::Never,
-            Outcome::Done | Outcome::Refused | Outcome::Unknown => Expected::AtMostOnce,
+            WriteOutcome::Done if !self.world.programs_die => Expected::Once,
+            WriteOutcome::Refused if !again => Expected::Never,
+            WriteOutcome::Done | WriteOutcome::Refused | WriteOutcome::Unknown => {
+                Expected::AtMostOnce
+            }
         };
         self.own_state.typed.expect(step.id, expected);
-        if outcome != Outcome::Done {
+        if outcome != WriteOutcome::Done {
             self.own_state.pty = None;
         }
     }
 
-    pub(super) fn message(&mut self, step: &Step) {
+    pub(super) fn message(&mut self, step: &PlannedStep) {
         let target = format!("/api/threads/{}/messages", self.own.name);
         let name = plan::name(step.id);
         let key = step.keyed.then(|| format!("message-{name}"));
         let body = json!({"role": "user", "content": name});
-        let request = Request::new("POST", target).json(&body).key(key);
+        let request = HttpRequest::new("POST", target).json(&body).key(key);
         let mut outcome = self.change(&request, step);
-        let calm = Step { vanish: None, ..step.clone() };
+        let calm = PlannedStep { vanish: None, ..step.clone() };
         for _ in 0..MAX_ATTEMPTS {
-            if !step.keyed || outcome != Outcome::Unknown {
+            if !step.keyed || outcome != WriteOutcome::Unknown {
                 break;
             }
             std::thread::sleep(RETRY_INTERVAL);
             // A refusal says nothing about the first attempt.
-            if self.change(&request, &calm) == Outcome::Done {
-                outcome = Outcome::Done;
+            if self.change(&request, &calm) == WriteOutcome::Done {
+                outcome = WriteOutcome::Done;
             }
         }
         let expected = match outcome {
-            Outcome::Done => Expected::Once,
-            Outcome::Refused => Expected::Never,
-            Outcome::Unknown => Expected::AtMostOnce,
+            WriteOutcome::Done => Expected::Once,
+            WriteOutcome::Refused => Expected::Never,
+            WriteOutcome::Unknown => Expected::AtMostOnce,
         };
         self.own_state.messages.expect(step.id, expected);
     }
 
-    pub(super) fn temporary_thread(&mut self, step: &Step, shared: bool) {
+    pub(super) fn temporary_thread(&mut self, step: &PlannedStep, shared: bool) {
         self.own_state.temporary += 1;
         let name = format!("temporary-{}-{}", self.index, self.own_state.temporary);
         let put = |name: &str, body: Value| {
-            let request = Request::new("PUT", format!("/api/threads/{name}")).json(&body);
+            let request = HttpRequest::new("PUT", format!("/api/threads/{name}")).json(&body);
             let answer = self.world.http.send(&request, None);
             self.observe(&format!("PUT thread {name} {body}"), &answer);
-            answer.ok().filter(Answer::is_success)
+            answer.ok().filter(HttpResponse::is_success)
         };
         let Some(created) = put(&name, json!({"project_id": self.world.project})) else { return };
         let mut second = None;
@@ -371,7 +377,7 @@ impl Client {
             second = put(&other, body).map(|_| other);
         }
         let body = json!({"command": "sleep 100000 & echo started", "timeout_ms": 30_000});
-        let calm = Step { vanish: None, keyed: false, ..step.clone() };
+        let calm = PlannedStep { vanish: None, keyed: false, ..step.clone() };
         for thread in [Some(&name), second.as_ref()].into_iter().flatten() {
             let _ = self.exec(&format!("/api/threads/{thread}/exec"), &body, &calm);
         }
@@ -381,9 +387,9 @@ impl Client {
         }
     }
 
-    pub(super) fn share(&mut self, step: &Step) {
+    pub(super) fn share(&mut self, step: &PlannedStep) {
         let target = format!("/api/terminals/{}/shares", self.own.terminal);
-        let request = Request::new("POST", &target).json(&json!({"name": plan::name(step.id)}));
+        let request = HttpRequest::new("POST", &target).json(&json!({"name": plan::name(step.id)}));
         let answer = self.world.http.send(&request, step.vanish);
         self.observe(&target, &answer);
         let Ok(answer) = answer else { return };
@@ -393,7 +399,7 @@ impl Client {
         let share = answer.json();
         let Some(id) = share["share_id"].as_str().map(str::to_owned) else { return };
         let secret = share["url"].as_str().and_then(|url| url.split_once('#')).map(|(_, it)| it);
-        let open = Request::new("POST", "/api/shares/open").json(&json!({"secret": secret}));
+        let open = HttpRequest::new("POST", "/api/shares/open").json(&json!({"secret": secret}));
         let opened = self.world.http.send(&open, None);
         self.observe("open a share link", &opened);
         if let Ok(answer) = opened
@@ -407,10 +413,10 @@ impl Client {
             return;
         }
         let target = format!("/api/shares/{id}");
-        match self.change(&Request::new("DELETE", target), step) {
-            Outcome::Done => self.own_state.shares.insert(id, "revoked"),
-            Outcome::Unknown => self.own_state.shares.remove(&id),
-            Outcome::Refused => None,
+        match self.change(&HttpRequest::new("DELETE", target), step) {
+            WriteOutcome::Done => self.own_state.shares.insert(id, "revoked"),
+            WriteOutcome::Unknown => self.own_state.shares.remove(&id),
+            WriteOutcome::Refused => None,
         };
     }
 
@@ -429,15 +435,15 @@ impl Client {
         }
     }
 
-    pub(super) fn pause(&mut self, step: &Step) {
+    pub(super) fn pause(&mut self, step: &PlannedStep) {
         let target = format!("/api/threads/{}/lease", self.own.name);
         let Ok(answer) = self.get(&target) else { return };
         let lease = answer.json()["lease_id"].as_str().map(str::to_owned);
         let Some(lease) = lease else { return };
-        let post = |what: &str| Request::new("POST", format!("/api/leases/{lease}/{what}"));
+        let post = |what: &str| HttpRequest::new("POST", format!("/api/leases/{lease}/{what}"));
         let _ = self.change(&post("pause"), step);
         if step.choice.is_multiple_of(2) {
-            let calm = Step { vanish: None, ..step.clone() };
+            let calm = PlannedStep { vanish: None, ..step.clone() };
             let _ = self.change(&post("resume"), &calm);
         }
         if self.own_state.unsettled.is_empty()

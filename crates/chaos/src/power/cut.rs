@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::fuse::Record;
+use super::fuse::DiskRecord;
 use crate::rng::Rng;
 
 /// The unit that a disk writes whole or not at all.
@@ -22,7 +22,7 @@ pub struct PowerCut {
 /// Replays a record up to ever later cuts.
 #[derive(Debug)]
 pub struct Replay<'a> {
-    records: &'a [Record],
+    records: &'a [DiskRecord],
     /// The content at the last barrier before the last cut.
     stable: Vec<u8>,
     next: usize,
@@ -31,18 +31,18 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// Starts with the content that the disk had when the record began.
     #[must_use]
-    pub fn new(base: Vec<u8>, records: &'a [Record]) -> Replay<'a> {
+    pub fn new(base: Vec<u8>, records: &'a [DiskRecord]) -> Replay<'a> {
         Replay { records, stable: base, next: 0 }
     }
 
     /// Returns the content after a power cut before record `at`: everything up to the last barrier, and any part of what
     /// was written since, in units of a sector. Cuts must come in rising order.
     pub fn cut(&mut self, at: usize, rng: &mut Rng) -> Vec<u8> {
-        let barrier = |record: &Record| matches!(record, Record::Barrier);
+        let barrier = |record: &DiskRecord| matches!(record, DiskRecord::Barrier);
         let until =
             self.records[..at].iter().rposition(barrier).unwrap_or(self.next).max(self.next);
         for record in &self.records[self.next..until] {
-            if let Record::Write(offset, data) = record {
+            if let DiskRecord::Write(offset, data) = record {
                 let start = *offset as usize;
                 self.stable[start..start + data.len()].copy_from_slice(data);
             }
@@ -52,7 +52,7 @@ impl<'a> Replay<'a> {
         // All, some or nothing of the cache may have reached the disk.
         let kept = *rng.pick(&[0, 50, 90, 100]);
         for record in &self.records[until..at] {
-            if let Record::Write(offset, data) = record {
+            if let DiskRecord::Write(offset, data) = record {
                 for (index, sector) in data.chunks(SECTOR_BYTES).enumerate() {
                     if rng.chance(kept) {
                         let start = *offset as usize + index * SECTOR_BYTES;
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn what_came_before_a_barrier_stays_and_the_rest_may_go() {
-        let write = |offset, byte| Record::Write(offset, vec![byte; 4]);
-        let records = [write(0, 1), Record::Barrier, write(4, 2), write(0, 3)];
+        let write = |offset, byte| DiskRecord::Write(offset, vec![byte; 4]);
+        let records = [write(0, 1), DiskRecord::Barrier, write(4, 2), write(0, 3)];
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let mut rng = Rng::new(seed, &[]);

@@ -28,7 +28,7 @@ const DISK_INODE: u64 = 2;
 
 /// What reached the disk, in order.
 #[derive(Debug, Clone)]
-pub enum Record {
+pub enum DiskRecord {
     /// Bytes at an offset.
     Write(u64, Vec<u8>),
     /// Everything before is on stable storage.
@@ -41,13 +41,13 @@ pub struct Disk {
     /// The content as programs see it.
     pub content: Vec<u8>,
     /// Writes and barriers since the recording was started.
-    pub records: Vec<Record>,
+    pub records: Vec<DiskRecord>,
     /// When each record was made.
     pub times: Vec<Instant>,
 }
 
 impl Disk {
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: DiskRecord) {
         self.records.push(record);
         self.times.push(Instant::now());
     }
@@ -180,7 +180,7 @@ fn answer(
                 Err(28)
             } else {
                 disk.content[start..start + data.len()].copy_from_slice(data);
-                disk.push(Record::Write(offset, data.to_vec()));
+                disk.push(DiskRecord::Write(offset, data.to_vec()));
                 let mut payload = length.to_ne_bytes().to_vec();
                 payload.extend([0; 4]);
                 Ok(payload)
@@ -190,7 +190,7 @@ fn answer(
         17 => Ok(vec![0; 80]),
         // FSYNC
         20 => {
-            lock(disk).push(Record::Barrier);
+            lock(disk).push(DiskRecord::Barrier);
             Ok(Vec::new())
         }
         // RELEASE, FLUSH, RELEASEDIR, ACCESS, DESTROY

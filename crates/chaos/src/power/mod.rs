@@ -24,11 +24,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 
 use crate::{
-    http::Request,
+    http::HttpRequest,
     report::{Report, lock},
     rng::Rng,
     run::{Options, print_summary},
-    server::{Directory, Server},
+    server::{RunDirectory, Server},
 };
 use cut::{PowerCut, Replay};
 use fuse::RecordingDisk;
@@ -45,11 +45,11 @@ const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 /// If the machine cannot record block writes (root, `/dev/fuse`, loop devices and `mkfs.ext4` are needed) or the server
 /// does not start.
 pub fn run(options: &Options, cuts: usize) -> Result<usize> {
-    let directory = Directory::create(&options.parent)?;
+    let directory = RunDirectory::create(&options.parent)?;
     println!("directory {}", directory.path().display());
     let report = Arc::new(Report::default());
     let (base, disk, witnesses) = record(options, &directory, &report)?;
-    let barriers = disk.records.iter().filter(|r| matches!(r, fuse::Record::Barrier)).count();
+    let barriers = disk.records.iter().filter(|r| matches!(r, fuse::DiskRecord::Barrier)).count();
     println!(
         "recorded {} writes and {barriers} barriers; {} facts were acknowledged",
         disk.records.len() - barriers,
@@ -87,7 +87,7 @@ pub fn run(options: &Options, cuts: usize) -> Result<usize> {
 
 fn record(
     options: &Options,
-    directory: &Directory,
+    directory: &RunDirectory,
     report: &Arc<Report>,
 ) -> Result<(Vec<u8>, fuse::Disk, Vec<Witness>)> {
     let mountpoint = directory.path().join("recorder");
@@ -101,7 +101,7 @@ fn record(
         let home = Mounted::mount(Path::new(&device), &directory.home(), "noatime")?;
         let server = Server::start(&options.binary, directory, &options.provider)?;
         let http = server.http();
-        let request = Request::new("POST", "/api/projects").json(&json!({"prefix": "power"}));
+        let request = HttpRequest::new("POST", "/api/projects").json(&json!({"prefix": "power"}));
         let project = http.send(&request, None).ok().context("cannot create a project")?;
         let project = project.json()["project_id"].as_str().context("no project id")?.to_owned();
         let mut witnesses = Vec::new();
@@ -137,7 +137,7 @@ fn record(
 
 fn verify(
     options: &Options,
-    directory: &Directory,
+    directory: &RunDirectory,
     content: &[u8],
     moment: PowerCut,
     witnesses: &[Witness],

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{cut::PowerCut, fuse::RecordingDisk};
 use crate::{
-    http::{Answer, Failure, Http, Request},
+    http::{Http, HttpFailure, HttpRequest, HttpResponse},
     plan,
     report::Report,
     rng::Rng,
@@ -64,12 +64,12 @@ impl Witness {
     /// If the server refuses.
     pub fn create(index: usize, http: Http, project: &str) -> Result<Witness> {
         let thread = format!("power-{index}");
-        let request = Request::new("PUT", format!("/api/threads/{thread}"));
+        let request = HttpRequest::new("PUT", format!("/api/threads/{thread}"));
         let created = http.send(&request.json(&json!({"project_id": project})), None);
         let created = success(created).context("cannot create a thread")?;
         let terminal = created.json()["sandbox"]["terminal_id"].as_str().map(str::to_owned);
         let terminal = terminal.context("a new thread has no terminal")?;
-        let request = Request::new("POST", format!("/api/threads/{thread}/exec"));
+        let request = HttpRequest::new("POST", format!("/api/threads/{thread}/exec"));
         success(http.send(&request.json(&json!({"command": "true"})), None))?;
         Ok(Witness {
             index,
@@ -111,13 +111,14 @@ impl Witness {
                         self.thread, self.index
                     );
                     let body = plan::name(value).into_bytes();
-                    let answer = self.http.send(&Request::new("PUT", target).body(body), None);
+                    let answer = self.http.send(&HttpRequest::new("PUT", target).body(body), None);
                     self.changed(route, value, invoked, disk, &answer);
                 }
                 7..9 => {
                     let target = format!("/api/threads/{}/messages", self.thread);
                     let body = json!({"role": "user", "content": plan::name(value)});
-                    let answer = self.http.send(&Request::new("POST", target).json(&body), None);
+                    let answer =
+                        self.http.send(&HttpRequest::new("POST", target).json(&body), None);
                     let acknowledged = success(answer).is_ok().then(|| disk.position());
                     self.messages.push(Change { value, invoked, acknowledged });
                 }
@@ -133,7 +134,7 @@ impl Witness {
         value: u64,
         invoked: usize,
         disk: &RecordingDisk,
-        answer: &Result<Answer, Failure>,
+        answer: &Result<HttpResponse, HttpFailure>,
     ) {
         let done = matches!(answer, Ok(answer) if answer.is_success());
         let acknowledged = done.then(|| disk.position());
@@ -144,7 +145,7 @@ impl Witness {
         let name = plan::name(value);
         let body = json!({"command": format!("export CHAOS={name}; echo {name}")});
         let target = format!("/api/threads/{}/exec", self.thread);
-        let answer = self.http.send(&Request::new("POST", target).json(&body), None);
+        let answer = self.http.send(&HttpRequest::new("POST", target).json(&body), None);
         self.changed("variable", value, invoked, disk, &answer);
         let Ok(answer) = answer else { return };
         let receipt = answer.json();
@@ -160,10 +161,10 @@ impl Witness {
         let name = format!("gone-{}-{step}", self.index);
         let target = format!("/api/threads/{name}");
         let body = json!({"project_id": self.project});
-        if success(self.http.send(&Request::new("PUT", &target).json(&body), None)).is_err() {
+        if success(self.http.send(&HttpRequest::new("PUT", &target).json(&body), None)).is_err() {
             return;
         }
-        if success(self.http.send(&Request::new("DELETE", &target), None)).is_ok() {
+        if success(self.http.send(&HttpRequest::new("DELETE", &target), None)).is_ok() {
             self.deleted.push((name, disk.position()));
         }
     }
@@ -185,7 +186,7 @@ impl Witness {
         // A new shell must have the state too; one witness in turn, because a shell takes its time.
         if moment.index % 4 == self.index {
             let body = json!({"command": "printf %s \"$CHAOS\"", "timeout_ms": 30_000});
-            let request = Request::new("POST", format!("/api/threads/{}/exec", self.thread));
+            let request = HttpRequest::new("POST", format!("/api/threads/{}/exec", self.thread));
             match http.send(&request.json(&body), None) {
                 Ok(answer) if answer.status == 200 => {
                     let text = answer.json()["stdout"].as_str().map(str::to_owned);
@@ -239,7 +240,7 @@ impl Witness {
         key: &str,
         moment: PowerCut,
         text: Option<String>,
-        answer: &Answer,
+        answer: &HttpResponse,
         report: &Report,
     ) {
         let changes = self.keys.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -288,7 +289,7 @@ fn allowed(changes: &[Change], cut: usize) -> Vec<u64> {
     values
 }
 
-fn success(answer: Result<Answer, Failure>) -> Result<Answer> {
+fn success(answer: Result<HttpResponse, HttpFailure>) -> Result<HttpResponse> {
     match answer {
         Ok(answer) if answer.is_success() => Ok(answer),
         Ok(answer) => bail!("{}", answer.summary()),

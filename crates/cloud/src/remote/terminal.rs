@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host::log::Log;
-use shell::{Copy, Keep, Output, State, remote};
+use shell::{Keep, Output, ScreenCopy, State, remote};
 use tokio::sync::{mpsc, watch};
 use wire::{
     CommandInfo, Event, Phase, RecordKind, Request, Sections, Shell, StdinMode, TerminalInfo,
@@ -83,7 +83,7 @@ pub(super) struct RemoteCommand {
     pub(super) ptys: Vec<String>,
     /// The input of the PTY it is on.
     pub(super) pty: Option<mpsc::Sender<PtyInput>>,
-    copy: Copy,
+    copy: ScreenCopy,
     shown: [u64; 2],
 }
 
@@ -305,7 +305,7 @@ impl RemoteTerminal {
             cancel: watch::channel(false).0,
             ptys: Vec::new(),
             pty: None,
-            copy: Copy::default(),
+            copy: ScreenCopy::default(),
             shown: [0; 2],
         }
     }
@@ -429,7 +429,7 @@ impl RemoteTerminal {
     pub(super) fn begun(&self, id: &str) -> Vec<u8> {
         let Some(command) = self.commands.get(id) else { return Vec::new() };
         let text = command.spec.text.trim_ascii_end();
-        let shown = Copy::default().take(0, &text[..text.len().min(MAX_ECHO_BYTES)]);
+        let shown = ScreenCopy::default().take(0, &text[..text.len().min(MAX_ECHO_BYTES)]);
         match command.kind {
             CommandKind::Exec if self.line.text().is_empty() => [&shown[..], b"\r\n"].concat(),
             CommandKind::Exec => [b"\r\x1b[K$ ", &shown[..], b"\r\n"].concat(),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    DaytonaJson, DaytonaRefusal, DaytonaVendor, ORIGIN, TOOLBOX,
+    DaytonaApi, DaytonaJson, DaytonaRefusal, ORIGIN, TOOLBOX,
     image::{self, BuildInfo},
     network::NetworkSettings,
     size::SizeRequest,
@@ -83,7 +83,7 @@ impl CreateDaytonaSandbox {
         }
         match self.user.as_deref() {
             None | Some("" | "root") => {}
-            Some(user) if user == DaytonaVendor.user() => {}
+            Some(user) if user == DaytonaApi.user() => {}
             Some(user) => {
                 let message = format!("there is no user {user}; a sandbox has daytona and root");
                 return Err(DaytonaRefusal::bad(message));
@@ -183,7 +183,7 @@ pub(super) async fn create(
         policy: idle_policy(stop, pause),
         network: egress.network(),
         settings,
-        ..NewSandbox::new(&DaytonaVendor, id.parse().expect("a uuid is an id"), template)
+        ..NewSandbox::new(&DaytonaApi, id.parse().expect("a uuid is an id"), template)
     };
     let new = match &asked.build_info {
         Some(info) => match image::create_sandbox(&app, info, new).await? {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    DaytonaJson, DaytonaRefusal, DaytonaVendor,
+    DaytonaApi, DaytonaJson, DaytonaRefusal,
     control::{free_name, idle_policy},
     image,
     size::DaytonaSize,
@@ -49,11 +49,7 @@ pub(super) async fn fork(
         labels: row.labels.clone(),
         extra,
         policy: idle_policy(stop, number(&sandbox, AUTO_PAUSE).unwrap_or(0)),
-        ..NewSandbox::new(
-            &DaytonaVendor,
-            id.parse().expect("a uuid is an id"),
-            row.template.clone(),
-        )
+        ..NewSandbox::new(&DaytonaApi, id.parse().expect("a uuid is an id"), row.template.clone())
     };
     let fork = app.fork_sandbox(&sandbox, new).await?;
     Ok(axum::Json(view::sandbox(&app, &fork)))

@@ -18,7 +18,7 @@ use adapter::Adapter;
 use adapter::{
     instance::{Files, absolute, relative},
     multipart::{self, Multipart},
-    process::{End, Start},
+    process::{ProcessEnd, Start},
     wrap::Config,
 };
 use api::transfer::{BodyWriter, Chunks};
@@ -41,7 +41,7 @@ const BOUNDARY: &str = "DAYTONA-FILE-BOUNDARY";
 /// What a query may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct FileQuery {
+pub(super) struct DaytonaFileQuery {
     path: String,
     mode: Option<String>,
     owner: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct FileQuery {
     depth: Option<u32>,
 }
 
-impl FileQuery {
+impl DaytonaFileQuery {
     fn place(&self, sandbox: &SandboxRecord) -> String {
         absolute(&self.path, &sandbox.row.home)
     }
@@ -91,7 +91,7 @@ fn refused(error: FileError, path: &str) -> DaytonaRefusal {
 pub(super) async fn list(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let depth = asking.depth.unwrap_or(1);
@@ -111,7 +111,7 @@ pub(super) async fn list(
 pub(super) async fn info(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
@@ -124,7 +124,7 @@ pub(super) async fn info(
 pub(super) async fn folder(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let mode = asking.mode.as_deref().filter(|mode| !mode.is_empty());
@@ -152,7 +152,7 @@ fn octal(mode: &str) -> Result<(), DaytonaRefusal> {
 pub(super) async fn delete(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let recursive = asking.recursive.as_deref() == Some("true");
@@ -175,7 +175,7 @@ pub(super) async fn delete(
 pub(super) async fn rename(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let (from, to) = (
         absolute(&asking.source, &sandbox.row.home),
@@ -193,7 +193,7 @@ pub(super) async fn rename(
 pub(super) async fn download(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<Response, DaytonaRefusal> {
     let path = asking.place(&sandbox);
     let files = app.sandbox_files(&sandbox).await?;
@@ -255,7 +255,7 @@ fn parts(app: &Adapter, headers: &HeaderMap, body: Body) -> Result<Multipart, Da
 pub(super) async fn upload(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, DaytonaRefusal> {
@@ -275,7 +275,7 @@ pub(super) async fn upload(
 pub(super) async fn upload_raw(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
@@ -433,7 +433,7 @@ async fn tool(
     let ran = app.run_process(sandbox, start).await?;
     match ran.end {
         // What it could not read is not what it was asked for.
-        End::Exit(code @ 0..=2) => Ok((code, ran.stdout)),
+        ProcessEnd::Exit(code @ 0..=2) => Ok((code, ran.stdout)),
         _ => Err(DaytonaRefusal::bad(String::from_utf8_lossy(&ran.stderr).trim().to_owned())),
     }
 }
@@ -442,7 +442,7 @@ async fn tool(
 async fn existing(
     app: &Adapter,
     sandbox: &SandboxRecord,
-    asking: &FileQuery,
+    asking: &DaytonaFileQuery,
 ) -> Result<String, DaytonaRefusal> {
     let path = asking.place(sandbox);
     let place = path.clone();
@@ -456,7 +456,7 @@ async fn existing(
 pub(super) async fn find(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     let mut found = Vec::new();
@@ -483,7 +483,7 @@ pub(super) async fn find(
 pub(super) async fn search(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     let args = [&path, "-mindepth", "1", "-name", &asking.pattern, "-print0"];
@@ -554,7 +554,7 @@ async fn change(
 pub(super) async fn permissions(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
-    Query(asking): Query<FileQuery>,
+    Query(asking): Query<DaytonaFileQuery>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let path = existing(&app, &sandbox, &asking).await?;
     if let Some(mode) = asking.mode.as_deref().filter(|mode| !mode.is_empty()) {

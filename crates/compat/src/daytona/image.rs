@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    DaytonaJson, DaytonaRefusal, DaytonaVendor, ORGANIZATION, ORIGIN,
+    DaytonaApi, DaytonaJson, DaytonaRefusal, ORGANIZATION, ORIGIN,
     size::DaytonaSize,
     view::{find, toolbox_url},
 };
@@ -116,8 +116,8 @@ pub(super) async fn create(
     }
     let build = fresh(&app, source, None);
     let id = build.build_id.clone();
-    let template = app.request_build(&DaytonaVendor, name, build).await?;
-    app.start_build(&DaytonaVendor, &template.template_id, &id, plan, None).await?;
+    let template = app.request_build(&DaytonaApi, name, build).await?;
+    app.start_build(&DaytonaApi, &template.template_id, &id, plan, None).await?;
     let template = app.store.template(ORIGIN, name).await?;
     let template = template.ok_or_else(|| missing(name))?;
     Ok(axum::Json(described(&app, &template)))
@@ -215,8 +215,8 @@ pub(super) async fn create_sandbox(
     let waiter = Waiter { thread_id: new.id.clone(), name: named };
     let build = fresh(app, Some(info.dockerfile_content.clone()), Some(waiter.clone()));
     let id = build.build_id.clone();
-    let template = app.request_build(&DaytonaVendor, &name, build).await?;
-    app.start_build(&DaytonaVendor, &template.template_id, &id, plan, Some(new)).await?;
+    let template = app.request_build(&DaytonaApi, &name, build).await?;
+    app.start_build(&DaytonaApi, &template.template_id, &id, plan, Some(new)).await?;
     Ok(Ok(axum::Json(waiting(app, &waiter, "pending_build", None))))
 }
 
@@ -240,7 +240,7 @@ fn waiting(app: &Adapter, waiter: &Waiter, state: &str, reason: Option<&str>) ->
         "id": waiter.thread_id,
         "organizationId": ORGANIZATION,
         "name": waiter.name,
-        "user": DaytonaVendor.user(),
+        "user": DaytonaApi.user(),
         "env": {},
         "labels": {},
         "public": false,

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use adapter::Adapter;
-use adapter::interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome};
+use adapter::interpreter::{CellOutcome, CodeCell, Context, Language, OUTPUT_QUEUE};
 use model::Env;
 use store::SandboxRecord;
 
@@ -171,9 +171,9 @@ async fn serve(
     let run = app.run_cell(sandbox, &context, &piece, events);
     let (outcome, ()) = tokio::join!(run, forward);
     Some(match outcome {
-        Ok(Outcome::Done) => (1000, String::new()),
-        Ok(Outcome::Interrupted) => (TIMED_OUT, "execution timed out".to_owned()),
-        Ok(Outcome::Ended) => (1011, "the interpreter ended".to_owned()),
+        Ok(CellOutcome::Done) => (1000, String::new()),
+        Ok(CellOutcome::Interrupted) => (TIMED_OUT, "execution timed out".to_owned()),
+        Ok(CellOutcome::Ended) => (1011, "the interpreter ended".to_owned()),
         Err(problem) => (1011, problem.detail().to_owned()),
     })
 }

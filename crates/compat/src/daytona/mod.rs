@@ -30,7 +30,7 @@ mod volume;
 
 pub use door::DaytonaDoor;
 pub use routes::routes;
-pub use vendor::DaytonaVendor;
+pub use vendor::DaytonaApi;
 
 use guest::DaytonaGuest;
 use names::{ORGANIZATION, ORIGIN, TOOLBOX};

@@ -13,7 +13,7 @@ use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal, TOOLBOX};
 use adapter::Adapter;
 use adapter::{
     instance::{absolute, relative},
-    process::{End, ProcessResult, Start},
+    process::{ProcessEnd, ProcessResult, Start},
     usage::UsageSample,
     wrap::Config,
 };
@@ -100,13 +100,13 @@ pub(super) async fn execute(
 
 fn answer(ran: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let code = match ran.end {
-        End::Exit(code) => code,
-        End::Signal(signal) => 128 + signal,
-        End::TimedOut => {
+        ProcessEnd::Exit(code) => code,
+        ProcessEnd::Signal(signal) => 128 + signal,
+        ProcessEnd::TimedOut => {
             let (status, code) = (StatusCode::REQUEST_TIMEOUT, "PROCESS_EXECUTION_TIMEOUT");
             return Err(DaytonaRefusal::coded(status, code, "command execution timeout"));
         }
-        End::Lost => {
+        ProcessEnd::Lost => {
             let message = "the command is gone, and nobody knows how it ended";
             return Err(DaytonaRefusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }

@@ -20,7 +20,7 @@ use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use adapter::Adapter;
 use adapter::{
     instance::absolute,
-    process::{End, PTY_NAME, Process, ProcessOutput, Start},
+    process::{PTY_NAME, ProcessEnd, ProcessOutput, SandboxProcess, Start},
     wrap::Config,
 };
 use model::Env;
@@ -45,7 +45,7 @@ async fn make(
     app: &Adapter,
     sandbox: &SandboxRecord,
     asked: CreatePty,
-) -> Result<Arc<Process>, DaytonaRefusal> {
+) -> Result<Arc<SandboxProcess>, DaytonaRefusal> {
     if asked.id.is_empty() || asked.id.contains('\0') {
         return Err(DaytonaRefusal::bad("id is missing"));
     }
@@ -76,13 +76,13 @@ async fn find(
     app: &Adapter,
     sandbox: &SandboxRecord,
     name: &str,
-) -> Result<Arc<Process>, DaytonaRefusal> {
+) -> Result<Arc<SandboxProcess>, DaytonaRefusal> {
     let processes = app.processes(sandbox).await?;
     let missing = || DaytonaRefusal::missing(format!("PTY session {name} not found"));
     processes.running(None, Some(name)).ok_or_else(missing)
 }
 
-async fn shown(app: &Adapter, process: &Process) -> Value {
+async fn shown(app: &Adapter, process: &SandboxProcess) -> Value {
     let facts = app.terminals.facts(&process.terminal).await;
     json!({
         "id": process.tag,
@@ -204,7 +204,7 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 fn open(
     app: Adapter,
-    process: Arc<Process>,
+    process: Arc<SandboxProcess>,
     headers: &HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -217,7 +217,7 @@ fn open(
     })
 }
 
-async fn serve(app: &Adapter, process: &Process, mut socket: WebSocket, in_a_message: bool) {
+async fn serve(app: &Adapter, process: &SandboxProcess, mut socket: WebSocket, in_a_message: bool) {
     let connected = json!({"type": "control", "status": "connected"});
     if socket.send(Message::Text(connected.to_string().into())).await.is_err() {
         return;
@@ -235,7 +235,7 @@ async fn serve(app: &Adapter, process: &Process, mut socket: WebSocket, in_a_mes
                 }
                 Some(ProcessOutput::End(end)) => break end,
                 Some(ProcessOutput::Stdout(_) | ProcessOutput::Stderr(_)) => {}
-                None => break End::Lost,
+                None => break ProcessEnd::Lost,
             },
             message = socket.recv() => {
                 let bytes: Bytes = match message {
@@ -259,10 +259,10 @@ async fn serve(app: &Adapter, process: &Process, mut socket: WebSocket, in_a_mes
         }
     };
     let (code, reason) = match end {
-        End::Exit(code) => (code, None),
-        End::Signal(signal) => (128 + signal, Some(format!("signal {signal}"))),
-        End::TimedOut => (137, Some("timed out".to_owned())),
-        End::Lost => (-1, Some("lost".to_owned())),
+        ProcessEnd::Exit(code) => (code, None),
+        ProcessEnd::Signal(signal) => (128 + signal, Some(format!("signal {signal}"))),
+        ProcessEnd::TimedOut => (137, Some("timed out".to_owned())),
+        ProcessEnd::Lost => (-1, Some("lost".to_owned())),
     };
     let mut told = json!({"exitCode": code});
     if let Some(reason) = reason {

@@ -23,7 +23,7 @@ use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
 use adapter::Adapter;
 use adapter::process::SESSION_NAME as NAME;
 use engine::terminal::{
-    ExecOptions, Execution, IfAbandoned, IfBusy, MAX_OUTPUT, NewTerminal, Resume, Stdin,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, MAX_OUTPUT, NewTerminal, Resume, Stdin,
     TerminalError,
 };
 use model::{Command, CommandId, Env, ShellKind, Terminal};
@@ -173,7 +173,7 @@ pub(super) async fn exec(
         env: BTreeMap::new(),
         cwd: None,
         max_output: MAX_OUTPUT,
-        if_busy: IfBusy::Wait,
+        if_busy: BusyPolicy::Wait,
         resume: Resume::Yes,
         touch: None,
         keyed: false,

@@ -9,9 +9,9 @@ use model::Desired;
 use store::SandboxRecord;
 
 #[derive(Debug)]
-pub struct DaytonaVendor;
+pub struct DaytonaApi;
 
-impl VendorApi for DaytonaVendor {
+impl VendorApi for DaytonaApi {
     fn origin(&self) -> &'static str {
         ORIGIN
     }

@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
     E2bRefusal,
-    connect::{Code, Failed},
+    connect::{ConnectCode, Failed},
     link::{FileQuery, Signature},
     vendor,
 };
@@ -221,7 +221,7 @@ impl E2bGuest {
     pub fn home(&self) -> Result<&str, Failed> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
             let user = self.user.as_deref().unwrap_or_default();
-            Failed::new(Code::Unauthenticated, format!("invalid username: '{user}'"))
+            Failed::new(ConnectCode::Unauthenticated, format!("invalid username: '{user}'"))
         })
     }
 

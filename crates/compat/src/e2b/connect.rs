@@ -30,7 +30,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why a call failed, in the protocol's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum ConnectCode {
     InvalidArgument,
     DeadlineExceeded,
     NotFound,
@@ -44,35 +44,37 @@ pub enum Code {
     Unauthenticated,
 }
 
-impl Code {
+impl ConnectCode {
     fn word(self) -> &'static str {
         match self {
-            Code::InvalidArgument => "invalid_argument",
-            Code::DeadlineExceeded => "deadline_exceeded",
-            Code::NotFound => "not_found",
-            Code::AlreadyExists => "already_exists",
-            Code::PermissionDenied => "permission_denied",
-            Code::ResourceExhausted => "resource_exhausted",
-            Code::FailedPrecondition => "failed_precondition",
-            Code::Unimplemented => "unimplemented",
-            Code::Internal => "internal",
-            Code::Unavailable => "unavailable",
-            Code::Unauthenticated => "unauthenticated",
+            ConnectCode::InvalidArgument => "invalid_argument",
+            ConnectCode::DeadlineExceeded => "deadline_exceeded",
+            ConnectCode::NotFound => "not_found",
+            ConnectCode::AlreadyExists => "already_exists",
+            ConnectCode::PermissionDenied => "permission_denied",
+            ConnectCode::ResourceExhausted => "resource_exhausted",
+            ConnectCode::FailedPrecondition => "failed_precondition",
+            ConnectCode::Unimplemented => "unimplemented",
+            ConnectCode::Internal => "internal",
+            ConnectCode::Unavailable => "unavailable",
+            ConnectCode::Unauthenticated => "unauthenticated",
         }
     }
 
     fn status(self) -> StatusCode {
         match self {
-            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
-            Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::AlreadyExists => StatusCode::CONFLICT,
-            Code::PermissionDenied => StatusCode::FORBIDDEN,
-            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-            Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            ConnectCode::InvalidArgument | ConnectCode::FailedPrecondition => {
+                StatusCode::BAD_REQUEST
+            }
+            ConnectCode::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            ConnectCode::NotFound => StatusCode::NOT_FOUND,
+            ConnectCode::AlreadyExists => StatusCode::CONFLICT,
+            ConnectCode::PermissionDenied => StatusCode::FORBIDDEN,
+            ConnectCode::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            ConnectCode::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            ConnectCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ConnectCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ConnectCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         }
     }
 }
@@ -80,12 +82,12 @@ impl Code {
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    code: Code,
+    code: ConnectCode,
     message: String,
 }
 
 impl Failed {
-    pub fn new(code: Code, message: impl Into<String>) -> Failed {
+    pub fn new(code: ConnectCode, message: impl Into<String>) -> Failed {
         Failed { code, message: message.into() }
     }
 
@@ -97,16 +99,18 @@ impl Failed {
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Failed {
         let code = match problem.code().status().0 {
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Code::InvalidArgument,
-            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => {
-                Code::ResourceExhausted
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
+                ConnectCode::InvalidArgument
             }
-            StatusCode::UNAUTHORIZED => Code::Unauthenticated,
-            StatusCode::FORBIDDEN => Code::PermissionDenied,
-            StatusCode::NOT_FOUND | StatusCode::GONE => Code::NotFound,
-            StatusCode::CONFLICT => Code::FailedPrecondition,
-            StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
-            _ => Code::Internal,
+            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => {
+                ConnectCode::ResourceExhausted
+            }
+            StatusCode::UNAUTHORIZED => ConnectCode::Unauthenticated,
+            StatusCode::FORBIDDEN => ConnectCode::PermissionDenied,
+            StatusCode::NOT_FOUND | StatusCode::GONE => ConnectCode::NotFound,
+            StatusCode::CONFLICT => ConnectCode::FailedPrecondition,
+            StatusCode::SERVICE_UNAVAILABLE => ConnectCode::Unavailable,
+            _ => ConnectCode::Internal,
         };
         Failed::new(code, problem.detail())
     }
@@ -115,16 +119,16 @@ impl From<Problem> for Failed {
 impl From<FileError> for Failed {
     fn from(error: FileError) -> Failed {
         let code = match &error {
-            FileError::Missing { .. } => Code::NotFound,
-            FileError::Exists { .. } => Code::AlreadyExists,
-            FileError::Forbidden { .. } => Code::PermissionDenied,
+            FileError::Missing { .. } => ConnectCode::NotFound,
+            FileError::Exists { .. } => ConnectCode::AlreadyExists,
+            FileError::Forbidden { .. } => ConnectCode::PermissionDenied,
             FileError::BadPath { .. }
             | FileError::IsDirectory { .. }
             | FileError::NotDirectory { .. }
             | FileError::NotEmpty { .. }
             | FileError::NotRegular { .. }
-            | FileError::Loop { .. } => Code::InvalidArgument,
-            FileError::NoSpace => Code::ResourceExhausted,
+            | FileError::Loop { .. } => ConnectCode::InvalidArgument,
+            FileError::NoSpace => ConnectCode::ResourceExhausted,
             _ => return Problem::from(error).into(),
         };
         Failed::new(code, error.to_string())
@@ -177,7 +181,10 @@ impl Messages {
                 return match flags {
                     0 => parse(&message).map(Some),
                     LAST => Ok(None),
-                    _ => Err(Failed::new(Code::Unimplemented, "compressed messages are not read")),
+                    _ => Err(Failed::new(
+                        ConnectCode::Unimplemented,
+                        "compressed messages are not read",
+                    )),
                 };
             }
             let more = tokio::time::timeout(self.limits.time, self.stream.next()).await;
@@ -185,14 +192,19 @@ impl Messages {
                 Ok(Some(Ok(bytes))) => self.held.extend_from_slice(&bytes),
                 Ok(Some(Err(error))) => {
                     return Err(Failed::new(
-                        Code::InvalidArgument,
+                        ConnectCode::InvalidArgument,
                         format!("cannot read: {error}"),
                     ));
                 }
                 Ok(None) if self.held.is_empty() => return Ok(None),
-                Ok(None) => return Err(Failed::new(Code::InvalidArgument, "a message is cut off")),
+                Ok(None) => {
+                    return Err(Failed::new(ConnectCode::InvalidArgument, "a message is cut off"));
+                }
                 Err(_) => {
-                    return Err(Failed::new(Code::DeadlineExceeded, "nothing came for too long"));
+                    return Err(Failed::new(
+                        ConnectCode::DeadlineExceeded,
+                        "nothing came for too long",
+                    ));
                 }
             }
         }
@@ -201,7 +213,7 @@ impl Messages {
     /// The one message of a call that only its answer streams.
     pub async fn only<T: DeserializeOwned>(mut self) -> Result<T, Failed> {
         let first = self.next().await?;
-        first.ok_or_else(|| Failed::new(Code::InvalidArgument, "there is no message"))
+        first.ok_or_else(|| Failed::new(ConnectCode::InvalidArgument, "there is no message"))
     }
 
     fn whole(&mut self) -> Result<Option<(u8, Vec<u8>)>, Failed> {
@@ -209,7 +221,7 @@ impl Messages {
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if length > self.limits.bytes {
             let message = format!("a message may have {} bytes", self.limits.bytes);
-            return Err(Failed::new(Code::ResourceExhausted, message));
+            return Err(Failed::new(ConnectCode::ResourceExhausted, message));
         }
         if rest.len() < length {
             return Ok(None);
@@ -221,8 +233,9 @@ impl Messages {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failed> {
-    serde_json::from_slice(body)
-        .map_err(|error| Failed::new(Code::InvalidArgument, format!("not such a message: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        Failed::new(ConnectCode::InvalidArgument, format!("not such a message: {error}"))
+    })
 }
 
 fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Failed> {
@@ -234,7 +247,7 @@ fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Failed> {
         return Ok(());
     }
     let message = format!("expected plain {expected}, got {given:?}");
-    Err(Failed::new(Code::Unimplemented, message))
+    Err(Failed::new(ConnectCode::Unimplemented, message))
 }
 
 fn envelope(flags: u8, message: &Value) -> Bytes {
@@ -248,9 +261,9 @@ fn envelope(flags: u8, message: &Value) -> Bytes {
 
 /// Where the messages of an answer go.
 #[derive(Clone)]
-pub struct Answer(mpsc::Sender<Bytes>);
+pub struct ResponseStream(mpsc::Sender<Bytes>);
 
-impl Answer {
+impl ResponseStream {
     /// Sends a message; `false` if the client is gone.
     pub async fn say(&self, message: &Value) -> bool {
         self.0.send(envelope(0, message)).await.is_ok()
@@ -271,7 +284,7 @@ impl Answer {
 }
 
 /// An answer that streams, and where its messages go.
-pub fn stream() -> (Answer, Response) {
+pub fn stream() -> (ResponseStream, Response) {
     let (sender, receiver) = mpsc::channel(16);
     let body = futures_util::stream::unfold(receiver, |mut receiver| async {
         let bytes: Bytes = receiver.recv().await?;
@@ -280,7 +293,7 @@ pub fn stream() -> (Answer, Response) {
     let mut response = Body::from_stream(body).into_response();
     let kind = HeaderValue::from_static("application/connect+json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    (Answer(sender), response)
+    (ResponseStream(sender), response)
 }
 
 /// An answer that is a stream with nothing in it but why it failed.
@@ -315,7 +328,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>, Failed> {
     STANDARD
         .decode(text)
         .or_else(|_| URL_SAFE.decode(text))
-        .map_err(|_| Failed::new(Code::InvalidArgument, "the data is not base64"))
+        .map_err(|_| Failed::new(ConnectCode::InvalidArgument, "the data is not base64"))
 }
 
 #[cfg(test)]
@@ -347,7 +360,9 @@ mod tests {
     async fn what_is_too_long_or_cut_off_is_refused() {
         let long = envelope(0, &json!({"a": "x".repeat(100)})).to_vec();
         let cut = envelope(0, &json!({"a": 1}))[..8].to_vec();
-        for (bytes, code) in [(long, Code::ResourceExhausted), (cut, Code::InvalidArgument)] {
+        for (bytes, code) in
+            [(long, ConnectCode::ResourceExhausted), (cut, ConnectCode::InvalidArgument)]
+        {
             let failed = messages(vec![bytes]).next::<Value>().await.unwrap_err();
             assert_eq!(failed.code, code, "{failed:?}");
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    E2bJson, E2bRefusal, E2bVendor,
+    E2bApi, E2bJson, E2bRefusal,
     address::sandbox_id,
     bad,
     network::NetworkConfig,
@@ -155,7 +155,7 @@ async fn create_with(
         extra: config.extra().into_iter().collect(),
         network,
         settings,
-        ..NewSandbox::new(&E2bVendor, id, template)
+        ..NewSandbox::new(&E2bApi, id, template)
     };
     let sandbox = app.create_sandbox(new).await?;
     Ok((StatusCode::CREATED, axum::Json(connection(app, &sandbox))).into_response())
@@ -207,7 +207,7 @@ pub(super) async fn fork(
             env,
             labels: row.labels.clone(),
             extra,
-            ..NewSandbox::new(&E2bVendor, id, row.template.clone())
+            ..NewSandbox::new(&E2bApi, id, row.template.clone())
         };
         forks.push(match app.fork_sandbox(&sandbox, new).await {
             Ok(fork) => json!({"sandbox": connection(&app, &fork)}),

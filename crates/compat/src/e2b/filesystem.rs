@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     address::E2bGuest,
-    connect::{Code, Failed, Unary},
+    connect::{ConnectCode, Failed, Unary},
 };
 use adapter::Adapter;
 use adapter::instance::{Files, absolute, permissions, relative};
@@ -127,7 +127,7 @@ pub(super) fn failed(error: FileError, path: &str, what: &str) -> Failed {
     match error {
         FileError::Missing { .. } => {
             let message = format!("{what} not found: lstat {path}: no such file or directory");
-            Failed::new(Code::NotFound, message)
+            Failed::new(ConnectCode::NotFound, message)
         }
         other => other.into(),
     }
@@ -196,12 +196,13 @@ pub(super) async fn make_dir(
     });
     match made.await? {
         None => shown(&files, path, "path").await,
-        Some(FileKind::Directory) => {
-            Err(Failed::new(Code::AlreadyExists, format!("directory already exists: {path}")))
-        }
+        Some(FileKind::Directory) => Err(Failed::new(
+            ConnectCode::AlreadyExists,
+            format!("directory already exists: {path}"),
+        )),
         Some(_) => {
             let message = format!("path already exists but it is not a directory: {path}");
-            Err(Failed::new(Code::InvalidArgument, message))
+            Err(Failed::new(ConnectCode::InvalidArgument, message))
         }
     }
 }
@@ -267,11 +268,11 @@ pub(super) async fn list_dir(
     let listed = listed.await.map_err(|error| failed(error, &path, "path"))?;
     let Some(listed) = listed else {
         let message = format!("path is not a directory: {path}");
-        return Err(Failed::new(Code::InvalidArgument, message));
+        return Err(Failed::new(ConnectCode::InvalidArgument, message));
     };
     if listed.len() > MAX_ENTRIES {
         let message = format!("there are more than {MAX_ENTRIES} entries; ask for fewer levels");
-        return Err(Failed::new(Code::ResourceExhausted, message));
+        return Err(Failed::new(ConnectCode::ResourceExhausted, message));
     }
     let entries =
         listed.iter().map(|(stat, leads_to, notes)| noted(entry(&files, stat, *leads_to), notes));

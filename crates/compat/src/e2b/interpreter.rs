@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{E2bJson, E2bRefusal};
 use adapter::{
     Adapter,
-    interpreter::{CodeCell, Context, Language, OUTPUT_QUEUE, Outcome},
+    interpreter::{CellOutcome, CodeCell, Context, Language, OUTPUT_QUEUE},
     sandbox::is_paused,
 };
 use api::extract::BodyLimits;
@@ -209,11 +209,11 @@ async fn execute(
             () = runner.stopping.cancelled() => return,
         };
         let value = match &ran {
-            Ok(Outcome::Done | Outcome::Interrupted) => {
+            Ok(CellOutcome::Done | CellOutcome::Interrupted) => {
                 let _ = ends.send(Completion::Whole);
                 return;
             }
-            Ok(Outcome::Ended) => "the program that ran the code has ended; variables are lost",
+            Ok(CellOutcome::Ended) => "the program that ran the code has ended; variables are lost",
             Err(problem) => problem.detail(),
         };
         // A client that is cut off asks whether the sandbox still runs, and raises if not.

@@ -29,7 +29,7 @@ mod watch;
 
 pub use door::E2bDoor;
 pub use routes::routes;
-pub use vendor::E2bVendor;
+pub use vendor::E2bApi;
 
 use names::{ENVD, ORIGIN};
 use refusal::{E2bJson, E2bRefusal, bad};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{E2bRefusal, bad};
 use adapter::{
-    egress::{EgressRules, Network},
+    egress::{Network, NetworkRules},
     port::HOST_MASK,
 };
 use machine::{AddressBlock, EgressTarget};
@@ -90,7 +90,7 @@ impl NetworkConfig {
         if deny.is_empty() {
             return Ok(Network::Default);
         }
-        Ok(Network::Ruled(EgressRules { allow, deny }))
+        Ok(Network::Ruled(NetworkRules { allow, deny }))
     }
 
     fn resolvers(&self) -> Result<Vec<String>, E2bRefusal> {
@@ -148,7 +148,7 @@ mod tests {
     fn what_a_sandbox_may_reach_is_what_was_asked_for_or_refused() {
         let ruled = |allow: &[&str], deny: &[&str]| {
             let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            Some(Network::Ruled(EgressRules { allow: list(allow), deny: list(deny) }))
+            Some(Network::Ruled(NetworkRules { allow: list(allow), deny: list(deny) }))
         };
         let check = |asked: Value, expected: Option<Network>| {
             let config: NetworkConfig = serde_json::from_value(asked.clone()).unwrap();

@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 
 use super::{
     address::E2bGuest,
-    connect::{self, Answer, Code, Failed, Messages, Unary},
+    connect::{self, ConnectCode, Failed, Messages, ResponseStream, Unary},
 };
 use adapter::Adapter;
 use adapter::{
     build::CWD,
     instance::{absolute, relative},
     interpreter::is_context,
-    process::{End, Process, ProcessOutput, Start},
+    process::{ProcessEnd, ProcessOutput, SandboxProcess, Start},
     wrap::Config,
 };
 use store::SandboxRecord;
@@ -82,7 +82,7 @@ impl Selector {
         &self,
         app: &Adapter,
         sandbox: &SandboxRecord,
-    ) -> Result<Arc<Process>, Failed> {
+    ) -> Result<Arc<SandboxProcess>, Failed> {
         let processes = app.processes(sandbox).await?;
         processes.running(self.pid, self.tag.as_deref()).ok_or_else(|| self.missing())
     }
@@ -93,7 +93,7 @@ impl Selector {
             (None, Some(tag)) => format!("process with tag {tag} not found"),
             (None, None) => "no process is named".to_owned(),
         };
-        Failed::new(Code::NotFound, message)
+        Failed::new(ConnectCode::NotFound, message)
     }
 }
 
@@ -128,11 +128,11 @@ async fn begin(
     guest: &E2bGuest,
     headers: &HeaderMap,
     request: StartRequest,
-) -> Result<Arc<Process>, Failed> {
+) -> Result<Arc<SandboxProcess>, Failed> {
     let sandbox = &guest.sandbox;
     let home = guest.home()?;
     let StartRequest { process, pty, tag, stdin } = request;
-    let invalid = |message: &str| Failed::new(Code::InvalidArgument, message);
+    let invalid = |message: &str| Failed::new(ConnectCode::InvalidArgument, message);
     if process.cmd.is_empty() {
         return Err(invalid("no program is named"));
     }
@@ -189,7 +189,7 @@ pub(super) async fn connect(
     }
 }
 
-fn follow(app: Adapter, process: Arc<Process>, headers: &HeaderMap) -> Response {
+fn follow(app: Adapter, process: Arc<SandboxProcess>, headers: &HeaderMap) -> Response {
     let (answer, response) = connect::stream();
     let (timeout, keepalive) = (connect::timeout(headers), connect::keepalive(headers));
     let tasks = app.tasks.clone();
@@ -204,16 +204,16 @@ fn follow(app: Adapter, process: Arc<Process>, headers: &HeaderMap) -> Response 
             ended = tell(&app, &process, &answer, keepalive) => ended,
             () = answer.closed() => return,
             () = app.stopping.cancelled() => {
-                Err(Failed::new(Code::Unavailable, "the server is stopping; the process goes on"))
+                Err(Failed::new(ConnectCode::Unavailable, "the server is stopping; the process goes on"))
             }
             () = deadline => {
-                Err(Failed::new(Code::DeadlineExceeded, "context deadline exceeded"))
+                Err(Failed::new(ConnectCode::DeadlineExceeded, "context deadline exceeded"))
             }
         };
         let ended = match ended {
             Err(_) if is_gone(&app, &process).await => {
                 let message = "the connection to the sandbox ended: the sandbox was not found";
-                Err(Failed::new(Code::Unavailable, message))
+                Err(Failed::new(ConnectCode::Unavailable, message))
             }
             ended => ended,
         };
@@ -223,15 +223,15 @@ fn follow(app: Adapter, process: Arc<Process>, headers: &HeaderMap) -> Response 
 }
 
 /// Whether the sandbox of a program was deleted meanwhile.
-async fn is_gone(app: &Adapter, process: &Process) -> bool {
+async fn is_gone(app: &Adapter, process: &SandboxProcess) -> bool {
     matches!(app.sandboxes.get(&process.terminal.thread_id).await, Ok(None))
 }
 
 /// Says what a program says, and between its words that it lives.
 async fn tell(
     app: &Adapter,
-    process: &Process,
-    answer: &Answer,
+    process: &SandboxProcess,
+    answer: &ResponseStream,
     keepalive: Duration,
 ) -> Result<(), Failed> {
     let start = json!({"event": {"start": {"pid": process.pid}}});
@@ -258,13 +258,13 @@ async fn tell(
                 Ok(Some(ProcessOutput::Pty(bytes))) => {
                     json!({"data": {"pty": connect::encode(&bytes)}})
                 }
-                Ok(Some(ProcessOutput::End(End::TimedOut))) => {
+                Ok(Some(ProcessOutput::End(ProcessEnd::TimedOut))) => {
                     let message = "context deadline exceeded";
-                    return Err(Failed::new(Code::DeadlineExceeded, message));
+                    return Err(Failed::new(ConnectCode::DeadlineExceeded, message));
                 }
-                Ok(Some(ProcessOutput::End(End::Lost))) => {
+                Ok(Some(ProcessOutput::End(ProcessEnd::Lost))) => {
                     let message = "the process is gone, and nobody knows how it ended";
-                    return Err(Failed::new(Code::Unavailable, message));
+                    return Err(Failed::new(ConnectCode::Unavailable, message));
                 }
                 Ok(Some(ProcessOutput::End(end))) => json!({"end": ended(process.by_signal(end))}),
             };
@@ -280,18 +280,18 @@ async fn tell(
 }
 
 /// How a program ended, as a message: what is zero is left out.
-fn ended(end: End) -> Value {
+fn ended(end: ProcessEnd) -> Value {
     match end {
-        End::Exit(0) => json!({"exited": true, "status": "exit status 0"}),
-        End::Exit(code) => {
+        ProcessEnd::Exit(0) => json!({"exited": true, "status": "exit status 0"}),
+        ProcessEnd::Exit(code) => {
             let status = format!("exit status {code}");
             json!({"exitCode": code, "exited": true, "status": status, "error": status})
         }
-        End::Signal(signal) => {
+        ProcessEnd::Signal(signal) => {
             let status = format!("signal: {}", signal_words(signal));
             json!({"exitCode": -1, "status": status, "error": status})
         }
-        End::TimedOut | End::Lost => {
+        ProcessEnd::TimedOut | ProcessEnd::Lost => {
             let status = "the process is gone, and nobody knows how it ended";
             json!({"exitCode": -1, "status": status, "error": status})
         }
@@ -347,17 +347,23 @@ struct ProcessInput {
 }
 
 impl ProcessInput {
-    async fn give(&self, app: &Adapter, process: &Process) -> Result<(), Failed> {
+    async fn give(&self, app: &Adapter, process: &SandboxProcess) -> Result<(), Failed> {
         let data = match (&self.stdin, &self.pty) {
             (Some(data), None) if !process.is_pty() => data,
             (None, Some(data)) if process.is_pty() => data,
             (Some(_), None) => {
-                return Err(Failed::new(Code::FailedPrecondition, "the process has a terminal"));
+                return Err(Failed::new(
+                    ConnectCode::FailedPrecondition,
+                    "the process has a terminal",
+                ));
             }
             (None, Some(_)) => {
-                return Err(Failed::new(Code::FailedPrecondition, "the process has no terminal"));
+                return Err(Failed::new(
+                    ConnectCode::FailedPrecondition,
+                    "the process has no terminal",
+                ));
             }
-            _ => return Err(Failed::new(Code::InvalidArgument, "there is no input")),
+            _ => return Err(Failed::new(ConnectCode::InvalidArgument, "there is no input")),
         };
         app.feed_process(process, connect::decode(data)?, false).await?;
         Ok(())
@@ -407,7 +413,7 @@ pub(super) async fn stream_input(
             if let Some(data) = data {
                 let process = process.as_ref();
                 let process = process.ok_or_else(|| {
-                    Failed::new(Code::InvalidArgument, "the first message names no process")
+                    Failed::new(ConnectCode::InvalidArgument, "the first message names no process")
                 })?;
                 data.input.give(&app, process).await?;
             }
@@ -452,7 +458,7 @@ pub(super) async fn update(
     if let Some(pty) = &request.pty
         && !app.resize_process(&process, pty.size()).await?
     {
-        return Err(Failed::new(Code::FailedPrecondition, "the process has no terminal"));
+        return Err(Failed::new(ConnectCode::FailedPrecondition, "the process has no terminal"));
     }
     Ok(axum::Json(json!({})))
 }
@@ -482,7 +488,7 @@ pub(super) async fn send_signal(
         },
         _ => None,
     };
-    let unknown = || Failed::new(Code::Unimplemented, "only SIGTERM and SIGKILL are sent");
+    let unknown = || Failed::new(ConnectCode::Unimplemented, "only SIGTERM and SIGKILL are sent");
     let signal = signal.ok_or_else(unknown)?;
     let process = request.process.running(&app, &guest.sandbox).await?;
     app.signal_process(&guest.sandbox, &process, signal).await?;

@@ -12,13 +12,13 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{E2bJson, E2bRefusal, E2bVendor, ENVD, bad};
+use super::{E2bApi, E2bJson, E2bRefusal, ENVD, bad};
 use adapter::Adapter;
 use adapter::{
     build::{
         is_of_build,
-        log::{Level, Line},
-        plan::{Base, Copy, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
+        log::{Level, LogLine},
+        plan::{Base, CopyStep, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
         split_tag, upload,
     },
     usage::SandboxSize,
@@ -128,7 +128,7 @@ pub(super) async fn request(
     let tags = checked_tags(tags)?;
     let id = uuid::Uuid::now_v7().to_string();
     let build = Build::new(id.parse().expect("a uuid is an id"), tags.clone(), app.now().at);
-    let template = app.request_build(&E2bVendor, &name, build).await?;
+    let template = app.request_build(&E2bApi, &name, build).await?;
     let body = json!({
         "templateID": template.template_id,
         "buildID": id,
@@ -229,7 +229,7 @@ impl Given {
             }
             "ENV" => return Err("ENV needs names and values".to_owned()),
             "ARG" => Step::Arg(needed(0)?, given(1).unwrap_or_default()),
-            "COPY" | "ADD" => Step::Copy(Copy {
+            "COPY" | "ADD" => Step::Copy(CopyStep {
                 hash: files_hash.ok_or(format!("{kind} names no files that were sent"))?,
                 source: needed(0)?,
                 target: needed(1)?,
@@ -267,8 +267,8 @@ impl Begin {
         }
         Ok(Plan {
             base,
-            user: E2bVendor.user().to_owned(),
-            cwd: vendor::home(&E2bVendor),
+            user: E2bApi.user().to_owned(),
+            cwd: vendor::home(&E2bApi),
             steps,
             start: given(self.start_cmd),
             ready: given(self.ready_cmd),
@@ -285,7 +285,7 @@ pub(super) async fn start(
 ) -> Result<StatusCode, E2bRefusal> {
     let (template, build) = find_build(&app, &name, &build).await?;
     let plan = asked.plan().map_err(bad)?;
-    app.start_build(&E2bVendor, &template.template_id, &build.build_id, plan, None).await?;
+    app.start_build(&E2bApi, &template.template_id, &build.build_id, plan, None).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -306,7 +306,7 @@ impl BuildLogQuery {
     }
 }
 
-fn line(line: &Line) -> Value {
+fn line(line: &LogLine) -> Value {
     json!(line)
 }
 
@@ -349,7 +349,7 @@ pub(super) async fn logs(
     if backward {
         all.reverse();
     }
-    let takes = |line: &&Line| match (lines.cursor, backward) {
+    let takes = |line: &&LogLine| match (lines.cursor, backward) {
         (None, _) => true,
         (Some(at), true) => line.timestamp.as_millisecond() <= at,
         (Some(at), false) => line.timestamp.as_millisecond() >= at,

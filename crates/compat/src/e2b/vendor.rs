@@ -18,9 +18,9 @@ use store::SandboxRecord;
 const RESUME_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-pub struct E2bVendor;
+pub struct E2bApi;
 
-impl VendorApi for E2bVendor {
+impl VendorApi for E2bApi {
     fn origin(&self) -> &'static str {
         ORIGIN
     }

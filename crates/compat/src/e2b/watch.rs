@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     address::E2bGuest,
-    connect::{self, Answer, Code, Failed, Messages, Unary},
+    connect::{self, ConnectCode, Failed, Messages, ResponseStream, Unary},
     filesystem::{entry, failed, look},
 };
 use adapter::{
@@ -59,7 +59,7 @@ impl WatchedDirectory {
         let found = found.map_err(|error| failed(error, &path, "path"))?;
         if found.kind != FileKind::Directory {
             let message = format!("path {path} is not a directory");
-            return Err(Failed::new(Code::InvalidArgument, message));
+            return Err(Failed::new(ConnectCode::InvalidArgument, message));
         }
         let below = if asked.recursive { Below::All } else { Below::Children };
         let watch = files.directory.watch_closely(&root, below)?;
@@ -200,10 +200,10 @@ pub(super) async fn watch_dir(
             () = tell => Ok(()),
             () = answer.closed() => return,
             () = deadline => {
-                Err(Failed::new(Code::DeadlineExceeded, "context deadline exceeded"))
+                Err(Failed::new(ConnectCode::DeadlineExceeded, "context deadline exceeded"))
             }
             () = app.stopping.cancelled() => {
-                Err(Failed::new(Code::Unavailable, "the server is stopping"))
+                Err(Failed::new(ConnectCode::Unavailable, "the server is stopping"))
             }
         };
         answer.end(ended).await;
@@ -211,7 +211,7 @@ pub(super) async fn watch_dir(
     response
 }
 
-async fn say_all(answer: &Answer, events: &[Value]) -> bool {
+async fn say_all(answer: &ResponseStream, events: &[Value]) -> bool {
     for event in events {
         if !answer.say(&json!({"filesystem": event})).await {
             return false;
@@ -228,7 +228,7 @@ pub(super) struct WatcherName {
 }
 
 fn missing(id: &str) -> Failed {
-    Failed::new(Code::NotFound, format!("watcher with id {id} not found"))
+    Failed::new(ConnectCode::NotFound, format!("watcher with id {id} not found"))
 }
 
 /// Begins to watch a directory.
@@ -240,7 +240,7 @@ pub(super) async fn create(
     let id = guest.sandbox.id().clone();
     if app.watchers().count(&id) >= MAX_WATCHERS {
         let message = format!("a sandbox may have {MAX_WATCHERS} watchers; remove one first");
-        return Err(Failed::new(Code::ResourceExhausted, message));
+        return Err(Failed::new(ConnectCode::ResourceExhausted, message));
     }
     let mut watching = WatchedDirectory::begin(&app, &guest, asked).await?;
     let events = EventQueue::default();

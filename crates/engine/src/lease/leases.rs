@@ -10,7 +10,7 @@ use super::{
     error::LeaseError,
     request::{Goal, IfPaused, LeaseRequest, RunningInstance},
     retry::RetryPolicy,
-    shared::{ForkGuard, Shared},
+    shared::{ForkGuard, LeasesShared},
     worker::LeaseWorker,
 };
 use base::{clock::Clock, event::Events};
@@ -30,7 +30,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// The handle to all leases; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Leases {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LeasesShared>,
 }
 
 /// A fork that is deleted unless it is kept. While this exists, the reaper leaves it alone.
@@ -51,7 +51,7 @@ impl Leases {
         retry: RetryPolicy,
         stop: CancellationToken,
     ) -> Self {
-        let shared = Shared::new(store, providers, events, clock, retry, stop);
+        let shared = LeasesShared::new(store, providers, events, clock, retry, stop);
         Self { shared: Arc::new(shared) }
     }
 

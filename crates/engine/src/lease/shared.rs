@@ -19,7 +19,7 @@ use provider::Providers;
 use store::Store;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LeasesShared {
     pub(super) store: Store,
     pub(super) providers: Providers,
     pub(super) events: Events,
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
 }
 
-impl Shared {
+impl LeasesShared {
     pub(super) fn new(
         store: Store,
         providers: Providers,
@@ -78,12 +78,12 @@ impl Shared {
 /// Keeps the reaper from a fork while the guard exists.
 #[derive(Debug)]
 pub(super) struct ForkGuard {
-    shared: Arc<Shared>,
+    shared: Arc<LeasesShared>,
     id: LeaseId,
 }
 
 impl ForkGuard {
-    pub(super) fn new(shared: Arc<Shared>, id: LeaseId) -> Self {
+    pub(super) fn new(shared: Arc<LeasesShared>, id: LeaseId) -> Self {
         shared.forks.lock().insert(id.clone());
         Self { shared, id }
     }

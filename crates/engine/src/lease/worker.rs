@@ -13,7 +13,7 @@ use super::{
     error::{LeaseError, chain},
     request::{Goal, IfPaused, LeaseRequest, RunningInstance},
     retry::CreationBudget,
-    shared::Shared,
+    shared::LeasesShared,
 };
 use base::event::EventKind;
 use model::{Desired, Instance, InstanceId, Lease, LeaseEvent, LeaseId, LeaseState};
@@ -46,7 +46,7 @@ macro_rules! retry_conflicts {
 
 pub(super) struct LeaseWorker {
     id: LeaseId,
-    shared: Arc<Shared>,
+    shared: Arc<LeasesShared>,
     requests: mpsc::Receiver<LeaseRequest>,
     budget: CreationBudget,
 }
@@ -54,7 +54,7 @@ pub(super) struct LeaseWorker {
 impl LeaseWorker {
     pub(super) fn new(
         id: LeaseId,
-        shared: Arc<Shared>,
+        shared: Arc<LeasesShared>,
         requests: mpsc::Receiver<LeaseRequest>,
     ) -> Self {
         Self { id, shared, requests, budget: CreationBudget::default() }

@@ -55,11 +55,11 @@ pub struct ProjectSettings {
 /// All projects; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Projects {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<ProjectsInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct ProjectsInner {
     pub(super) home: PathBuf,
     pub(super) store: Store,
     pub(super) memories: HotMemories,
@@ -119,7 +119,7 @@ impl Projects {
         check_routes(&settings.routes, "project.routes")?;
         let memories = HotMemories::start(settings.hot, clock.clone())
             .map_err(|source| failed("start the memories in", home, source))?;
-        let inner = Inner {
+        let inner = ProjectsInner {
             home: home.to_owned(),
             store,
             memories,

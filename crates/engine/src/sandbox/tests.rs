@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use base::{
     clock::Clock,
     event::{Delivery, EventKind, EventSubscription, Events},
-    metrics::Metrics,
+    metrics::ServerMetrics,
 };
 use model::{ExpiryAction, Moment, PortAccess, ProjectId, ShellKind};
 use provider::{Local, Providers};
@@ -48,7 +48,7 @@ impl Server {
             checksum_reports: false,
             max_per_thread: 8,
             max: 8,
-            metrics: Metrics::new(),
+            metrics: ServerMetrics::new(),
             place: Arc::new(move |_| {
                 let (env, mounts) = (model::Env::new(), vec![]);
                 Ok(ShellSetup { directory: directory.clone(), env, mounts })

@@ -1,6 +1,6 @@
 //! Errors of terminals, by what the caller can do about them.
 
-use wire::Code;
+use wire::ReplyCode;
 
 use super::link::LinkError;
 use super::watch::WatcherGone;
@@ -34,7 +34,7 @@ pub enum TerminalError {
     NotKept,
     /// The machine ran out of a resource.
     #[error("cannot start a terminal: {message}")]
-    Exhausted { code: Code, message: String },
+    Exhausted { code: ReplyCode, message: String },
     #[error("cannot start the program: {0}")]
     NotExecutable(String),
     /// The host rejected the request as invalid.
@@ -79,31 +79,31 @@ impl From<LinkError> for TerminalError {
             LinkError::Closed | LinkError::Protocol(_) => return TerminalError::Host(error),
         };
         match code {
-            Code::Exited | Code::NoSuchTerminal => TerminalError::Exited,
-            Code::Busy => TerminalError::Busy,
-            Code::QueueFull => TerminalError::QueueFull,
-            Code::InputFull => TerminalError::InputFull,
-            Code::NotDrivable => TerminalError::NotDrivable,
-            Code::CommandEnded => TerminalError::NoInput,
-            Code::NoSuchCommand => TerminalError::NotKept,
-            Code::NotExecutable => TerminalError::NotExecutable(message),
-            Code::NoMoreTerminals
-            | Code::TooManyTerminals
-            | Code::NoMoreDescriptors
-            | Code::NoMoreProcesses
-            | Code::NoMemory
-            | Code::Storage => TerminalError::Exhausted { code, message },
-            Code::BadRequest => TerminalError::Refused(message),
-            Code::Ok
-            | Code::AlreadyApplied
-            | Code::Exists
-            | Code::Unsupported
-            | Code::StillRunning
-            | Code::BadOffset
-            | Code::BadExecutable
-            | Code::Failed
-            | Code::CommandExists
-            | Code::Other(_) => {
+            ReplyCode::Exited | ReplyCode::NoSuchTerminal => TerminalError::Exited,
+            ReplyCode::Busy => TerminalError::Busy,
+            ReplyCode::QueueFull => TerminalError::QueueFull,
+            ReplyCode::InputFull => TerminalError::InputFull,
+            ReplyCode::NotDrivable => TerminalError::NotDrivable,
+            ReplyCode::CommandEnded => TerminalError::NoInput,
+            ReplyCode::NoSuchCommand => TerminalError::NotKept,
+            ReplyCode::NotExecutable => TerminalError::NotExecutable(message),
+            ReplyCode::NoMoreTerminals
+            | ReplyCode::TooManyTerminals
+            | ReplyCode::NoMoreDescriptors
+            | ReplyCode::NoMoreProcesses
+            | ReplyCode::NoMemory
+            | ReplyCode::Storage => TerminalError::Exhausted { code, message },
+            ReplyCode::BadRequest => TerminalError::Refused(message),
+            ReplyCode::Ok
+            | ReplyCode::AlreadyApplied
+            | ReplyCode::Exists
+            | ReplyCode::Unsupported
+            | ReplyCode::StillRunning
+            | ReplyCode::BadOffset
+            | ReplyCode::BadExecutable
+            | ReplyCode::Failed
+            | ReplyCode::CommandExists
+            | ReplyCode::Other(_) => {
                 let reason = if message.is_empty() { format!("{code:?}") } else { message };
                 TerminalError::Failed(reason)
             }

@@ -15,13 +15,13 @@ use store::Outputs;
 const NO_SPACE: &[u8] = b"No space left on device";
 
 /// The counters of a terminal's instance at the last check.
-pub(super) struct Limits {
+pub(super) struct LimitCounters {
     leases: Leases,
     lease: LeaseId,
     seen: Option<Exceeded>,
 }
 
-impl Limits {
+impl LimitCounters {
     pub(super) fn new(leases: Leases, lease: LeaseId) -> Self {
         let seen = leases.exceeded(&lease);
         Self { leases, lease, seen }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use wire::{Code, Decoder, Event, FEATURES, Request, Stream, TerminalInfo, VERSION};
+use wire::{Decoder, Event, FEATURES, ReplyCode, Request, Stream, TerminalInfo, VERSION};
 
 use base::outbound::bounded;
 use model::LeaseId;
@@ -41,7 +41,7 @@ pub enum LinkError {
     #[error("the host of lease {lease} does not answer")]
     Unreachable { lease: LeaseId },
     #[error("the host refused: {message}")]
-    Refused { code: Code, message: String },
+    Refused { code: ReplyCode, message: String },
     /// The reply has an unexpected type, or a message is too large.
     #[error("the host cannot be understood: {0}")]
     Protocol(String),
@@ -258,7 +258,7 @@ impl HostLink {
         });
         let answer = answered.await.unwrap_or_else(|_| Err(self.unreachable()))?;
         match answer {
-            Event::Reply { code: Code::Ok | Code::AlreadyApplied, .. } => Ok(answer),
+            Event::Reply { code: ReplyCode::Ok | ReplyCode::AlreadyApplied, .. } => Ok(answer),
             Event::Reply { code, message, .. } => Err(LinkError::Refused { code, message }),
             other => Ok(other),
         }

@@ -43,7 +43,7 @@ pub use execution::{Execution, Receipt};
 pub use flight::CommandStage;
 pub use history::Offsets;
 pub use open::NewTerminal;
-pub use options::{ExecOptions, IfAbandoned, IfBusy, MAX_OUTPUT, Naming, Resume, Stdin};
+pub use options::{BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, Resume, Stdin};
 pub use output_source::Chunk;
 pub use owner::{Format, OwnerRequest, Picture, TerminalFacts};
 pub use recovery::Recovery;

@@ -26,7 +26,7 @@ pub enum Stdin {
 
 /// What to do when another command runs in the shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IfBusy {
+pub enum BusyPolicy {
     Wait,
     Fail,
 }
@@ -43,7 +43,7 @@ pub struct ExecOptions {
     pub cwd: Option<String>,
     /// How many bytes of each stream the response carries.
     pub max_output: u64,
-    pub if_busy: IfBusy,
+    pub if_busy: BusyPolicy,
     pub resume: Resume,
     /// The session that counts its end as activity.
     pub touch: Option<(SessionId, Moment)>,
@@ -109,8 +109,8 @@ impl ExecOptions {
                 .collect(),
             cwd: self.cwd.clone().unwrap_or_default().into_bytes(),
             if_busy: match self.if_busy {
-                IfBusy::Wait => wire::IfBusy::Wait,
-                IfBusy::Fail => wire::IfBusy::Fail,
+                BusyPolicy::Wait => wire::IfBusy::Wait,
+                BusyPolicy::Fail => wire::IfBusy::Fail,
             },
             keep_head: self.max_output.clamp(MIN_KEPT_BYTES, MAX_OUTPUT),
             keep_tail: MIN_KEPT_BYTES,

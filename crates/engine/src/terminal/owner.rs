@@ -27,7 +27,7 @@ use super::drive::{Change, ClientId, ClientMode, Seat};
 use super::link::HostLink;
 use super::window::{WatchEvent, Window};
 use super::{checkpoint, history};
-use base::metrics::Metrics;
+use base::metrics::ServerMetrics;
 
 /// The screen of a terminal without watchers is dropped after this time without output.
 const SLEEP_AFTER: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ pub struct OwnerSettings {
     pub writers: Arc<Semaphore>,
     /// Notified when a screen was dropped.
     pub dropped: Arc<Notify>,
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
 }
 
 /// What can be read without a request to the owner.
@@ -83,7 +83,7 @@ pub struct TerminalFacts {
 }
 
 /// State that the owner shares with watchers.
-pub struct Shared {
+pub struct SharedTerminal {
     /// Recent output.
     pub window: Mutex<Window>,
     /// The position after the last event in the window.
@@ -91,7 +91,7 @@ pub struct Shared {
     pub facts: Mutex<TerminalFacts>,
 }
 
-impl Shared {
+impl SharedTerminal {
     pub fn facts(&self) -> TerminalFacts {
         self.facts.lock().clone()
     }
@@ -179,7 +179,7 @@ pub struct Owner {
     id: String,
     directory: PathBuf,
     settings: OwnerSettings,
-    shared: Arc<Shared>,
+    shared: Arc<SharedTerminal>,
     asks: mpsc::Receiver<Box<OwnerRequest>>,
     link: Option<HostLink>,
     output: Option<mpsc::Receiver<Box<wire::Event>>>,
@@ -210,7 +210,7 @@ impl Owner {
         id: String,
         directory: PathBuf,
         settings: OwnerSettings,
-        shared: Arc<Shared>,
+        shared: Arc<SharedTerminal>,
         asks: mpsc::Receiver<Box<OwnerRequest>>,
     ) -> Owner {
         let facts = shared.facts();
@@ -327,7 +327,7 @@ impl Owner {
                     let fed = screen.feed(&bytes);
                     replies.extend_from_slice(&fed.replies);
                     let title = fed.events.into_iter().rev().find_map(|event| match event {
-                        vt::Event::Title(title) => Some(title),
+                        vt::ScreenEvent::Title(title) => Some(title),
                         _ => None,
                     });
                     if let Some(title) = title {

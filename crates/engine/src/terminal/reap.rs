@@ -9,7 +9,7 @@ use wire::Request;
 use super::error::TerminalError;
 use super::link::HostLink;
 use super::owner::OwnerRequest;
-use super::recovery::Found;
+use super::recovery::LeaseHost;
 use super::terminals::Terminals;
 use model::{LeaseId, LeaseState, TerminalId};
 
@@ -98,8 +98,8 @@ impl Terminals {
             return Ok(0);
         }
         match self.find(lease).await? {
-            Found::Running(link) => self.reap_host(&link).await,
-            Found::Paused | Found::Nothing => Ok(0),
+            LeaseHost::Running(link) => self.reap_host(&link).await,
+            LeaseHost::Paused | LeaseHost::Nothing => Ok(0),
         }
     }
 

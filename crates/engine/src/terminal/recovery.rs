@@ -38,7 +38,7 @@ const LOCAL_RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CONCURRENT_RECOVERIES: usize = 64;
 
 /// The host of a lease.
-pub(super) enum Found {
+pub(super) enum LeaseHost {
     Running(HostLink),
     Paused,
     Nothing,
@@ -144,19 +144,19 @@ impl Terminals {
     }
 
     /// Returns the host of a lease, if it has one. Creates none.
-    pub(super) async fn find(&self, lease: &LeaseId) -> Result<Found, TerminalError> {
+    pub(super) async fn find(&self, lease: &LeaseId) -> Result<LeaseHost, TerminalError> {
         let lease = self.0.leases.reconcile(lease).await?;
         match lease.state {
             LeaseState::Running(instance) => {
                 let (lease_id, provider) = (lease.lease_id, lease.provider);
                 let running = RunningInstance { lease_id, provider, instance, recreated: false };
-                Ok(Found::Running(self.link(&running, Seeker::Recovery).await?))
+                Ok(LeaseHost::Running(self.link(&running, Seeker::Recovery).await?))
             }
-            LeaseState::Paused(_) => Ok(Found::Paused),
+            LeaseState::Paused(_) => Ok(LeaseHost::Paused),
             LeaseState::Idle
             | LeaseState::Creating { .. }
             | LeaseState::Dead { .. }
-            | LeaseState::Destroyed => Ok(Found::Nothing),
+            | LeaseState::Destroyed => Ok(LeaseHost::Nothing),
         }
     }
 
@@ -407,7 +407,7 @@ impl Terminals {
                 }
             };
             match found {
-                Ok(Found::Running(link)) => match self.adopt_all(&link, &mut missing).await {
+                Ok(LeaseHost::Running(link)) => match self.adopt_all(&link, &mut missing).await {
                     Ok(found) => {
                         tracing::info!(%lease, found, "reconnected to a host");
                         self.count_reconnect(began);
@@ -417,13 +417,13 @@ impl Terminals {
                     Err(error) => tracing::warn!(%lease, %error, "a host was lost again"),
                 },
                 // Its shells survive the pause; the next use resumes it.
-                Ok(Found::Paused) if keeps => {
+                Ok(LeaseHost::Paused) if keeps => {
                     if let Some(tried) = tried.take() {
                         tried();
                     }
                     return self.note_reachable(lease);
                 }
-                Ok(Found::Paused | Found::Nothing) => break,
+                Ok(LeaseHost::Paused | LeaseHost::Nothing) => break,
                 // It exists and holds its shells, so there is no deadline.
                 Err(TerminalError::Unreachable { .. }) => {
                     deadline = tokio::time::Instant::now() + timeout;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
-use wire::{Code, Request, TerminalInfo};
+use wire::{ReplyCode, Request, TerminalInfo};
 
 use super::alive::Alive;
 use super::error::TerminalError;
-use super::limit::Limits;
+use super::limit::LimitCounters;
 use super::link::{Feed, HostLink, LinkError};
 use super::options::Resume;
 use super::owner::{Format, OwnerRequest, Runtime};
@@ -211,7 +211,7 @@ impl Terminals {
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {
-                code: Code::Storage,
+                code: ReplyCode::Storage,
                 message: format!("cannot create the terminal's directory: {error}"),
             })?;
         let needed = provider::TerminalMounts {
@@ -249,7 +249,9 @@ impl Terminals {
         let opened = loop {
             match link.call(|seq| numbered(request.clone(), seq)).await {
                 // The host is still ending the processes of the last shell.
-                Err(LinkError::Refused { code: Code::Exists, .. }) if Instant::now() < deadline => {
+                Err(LinkError::Refused { code: ReplyCode::Exists, .. })
+                    if Instant::now() < deadline =>
+                {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 opened => break opened,
@@ -301,7 +303,7 @@ impl Terminals {
             orders: orders_receiver,
             resync: resync_receiver,
             stored: live.version.clone(),
-            limits: Limits::new(self.0.leases.clone(), live.lease.clone()),
+            limits: LimitCounters::new(self.0.leases.clone(), live.lease.clone()),
         };
         let scribe = Scribe::new(
             live.id.clone(),
@@ -378,7 +380,7 @@ impl Terminals {
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {
-                code: Code::Storage,
+                code: ReplyCode::Storage,
                 message: format!("cannot create the project's directory: {error}"),
             })
     }
@@ -394,7 +396,7 @@ const RESTORED: &str =
 async fn end_with_program(link: &HostLink, id: &TerminalId) -> Result<(), LinkError> {
     let terminal = id.to_string();
     match link.call(|seq| Request::EndWithProgram { seq, terminal }).await {
-        Ok(_) | Err(LinkError::Refused { code: Code::Unsupported, .. }) => Ok(()),
+        Ok(_) | Err(LinkError::Refused { code: ReplyCode::Unsupported, .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }

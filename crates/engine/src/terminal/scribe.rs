@@ -13,7 +13,7 @@ use wire::{Event, Outcome, Request, Sections, Stream};
 
 use super::error::TerminalError;
 use super::flight::{CommandStage, EndedCommand, Flights};
-use super::limit::{self, Limits};
+use super::limit::{self, LimitCounters};
 use super::link::HostLink;
 use super::output_source;
 use base::event::{EventKind, Events};
@@ -44,7 +44,7 @@ pub struct Scribe {
     link: HostLink,
     flights: Arc<Flights>,
     events: Events,
-    limits: Limits,
+    limits: LimitCounters,
     records: mpsc::Receiver<Box<Event>>,
     orders: mpsc::Receiver<Order>,
     resync: watch::Receiver<bool>,
@@ -76,7 +76,7 @@ pub struct ScribeChannels {
     /// The last stored version.
     pub stored: watch::Sender<u64>,
     /// Detects which limit a command reached.
-    pub limits: Limits,
+    pub limits: LimitCounters,
 }
 
 impl Scribe {

@@ -19,7 +19,7 @@ use wire::Request;
 use super::error::TerminalError;
 use super::flight::CommandStage;
 use super::link::{HostLink, LinkError, Progress};
-use super::options::{ExecOptions, IfBusy, Resume};
+use super::options::{BusyPolicy, ExecOptions, Resume};
 use super::terminals::{Live, Terminals};
 use model::{
     Command, CommandEnd, CommandId, CommandStatus, Desired, ShellKind, Terminal, TerminalId,
@@ -167,7 +167,7 @@ impl Terminals {
                 self.end_as(&command, CommandEnd::NotStarted).await;
                 return;
             }
-            let options = ExecOptions { if_busy: IfBusy::Wait, ..(*options).clone() };
+            let options = ExecOptions { if_busy: BusyPolicy::Wait, ..(*options).clone() };
             let handed = tokio::select! {
                 handed = self.to_another_host(&command.terminal_id, id, &options) => handed,
                 () = self.0.stopping.cancelled() => return,

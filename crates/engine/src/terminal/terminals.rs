@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as level};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wire::{Code, Request};
+use wire::{ReplyCode, Request};
 
 use super::alive::Alive;
 use super::drive::{ClientId, ClientMode};
@@ -23,13 +23,13 @@ use super::link::{HostLink, LinkError};
 use super::lost_hosts::LostHosts;
 use super::options::Resume;
 use super::output_source;
-use super::owner::{self, Format, Owner, OwnerRequest, Picture, Shared, TerminalFacts};
+use super::owner::{self, Format, Owner, OwnerRequest, Picture, SharedTerminal, TerminalFacts};
 use super::shell_start::ShellSetupFn;
 use super::watch::{AtExit, WatchFrom, Watcher};
 use super::window::Window;
 use crate::lease::Leases;
 use base::event::Events;
-use base::metrics::Metrics;
+use base::metrics::ServerMetrics;
 use model::{CommandId, Desired, InstanceId, LeaseId, Terminal, TerminalId, ThreadId};
 use store::Store;
 
@@ -45,7 +45,7 @@ pub struct TerminalSettings {
     pub max_per_thread: usize,
     /// How many terminals may have a running program.
     pub max: usize,
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
     /// Returns where the shells of a project start and what their environment contains. Creates the
     /// directories if necessary. Blocks.
     pub place: ShellSetupFn,
@@ -60,9 +60,9 @@ const REQUEST_QUEUE_LENGTH: usize = 64;
 
 /// The handle to all terminals. Cheap to clone.
 #[derive(Clone)]
-pub struct Terminals(pub(super) Arc<Inner>);
+pub struct Terminals(pub(super) Arc<TerminalsInner>);
 
-pub(super) struct Inner {
+pub(super) struct TerminalsInner {
     pub(super) settings: TerminalSettings,
     pub(super) owner: owner::OwnerSettings,
     pub(super) store: Store,
@@ -89,7 +89,7 @@ pub(super) struct Live {
     pub(super) id: TerminalId,
     pub(super) thread: ThreadId,
     pub(super) lease: LeaseId,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedTerminal>,
     pub(super) asks: mpsc::Sender<Box<OwnerRequest>>,
     /// The running shell. The lock is held while one is being started, so that there is only one.
     pub(super) runtime: tokio::sync::Mutex<Option<Alive>>,
@@ -115,7 +115,7 @@ impl Terminals {
         };
         let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
         tasks.spawn(owner::return_memory(owner.dropped.clone(), stopping.clone()));
-        Terminals(Arc::new(Inner {
+        Terminals(Arc::new(TerminalsInner {
             settings,
             owner,
             store,
@@ -309,7 +309,7 @@ impl Terminals {
             if let Some(alive) = &*runtime {
                 let terminal = id.to_string();
                 match alive.link.call(|seq| Request::Close { seq, terminal }).await {
-                    Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
+                    Ok(_) | Err(LinkError::Refused { code: ReplyCode::NoSuchTerminal, .. }) => {}
                     // The host is gone, or it is found again and the terminal without a row is ended then.
                     Err(LinkError::Closed) => {}
                     // Kept in the map until it is closed, so that the caller can retry.
@@ -372,7 +372,7 @@ impl Terminals {
             let terminal = id.to_string();
             alive.link.unlisten(id.as_str());
             match alive.link.call(|seq| Request::Close { seq, terminal }).await {
-                Ok(_) | Err(LinkError::Refused { code: Code::NoSuchTerminal, .. }) => {}
+                Ok(_) | Err(LinkError::Refused { code: ReplyCode::NoSuchTerminal, .. }) => {}
                 Err(error) => return Err(error.into()),
             }
             alive.end(id).await;
@@ -465,7 +465,7 @@ impl Terminals {
             | model::TerminalStatus::Live
             | model::TerminalStatus::Closed => None,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedTerminal {
             window: Mutex::new(Window::new(offset, self.0.owner.window)),
             head: level::channel(0).0,
             facts: Mutex::new(TerminalFacts {

@@ -10,7 +10,7 @@ pub struct Cutter {
 
 /// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum Utf8Piece {
     Text(String),
     /// Not valid UTF-8.
     Binary(Vec<u8>),
@@ -18,7 +18,7 @@ pub enum Piece {
 
 impl Cutter {
     /// Returns the complete characters of the held-back bytes and `bytes`; `None` if there is none.
-    pub fn cut(&mut self, bytes: &[u8]) -> Option<Piece> {
+    pub fn cut(&mut self, bytes: &[u8]) -> Option<Utf8Piece> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let keep = all.len() - unfinished(&all);
@@ -27,8 +27,8 @@ impl Cutter {
             return None;
         }
         Some(match String::from_utf8(all) {
-            Ok(text) => Piece::Text(text),
-            Err(error) => Piece::Binary(error.into_bytes()),
+            Ok(text) => Utf8Piece::Text(text),
+            Err(error) => Utf8Piece::Binary(error.into_bytes()),
         })
     }
 
@@ -58,8 +58,8 @@ impl Cutter {
     /// Like [`Cutter::cut`], with invalid bytes replaced.
     pub fn lossy(&mut self, bytes: &[u8]) -> String {
         match self.cut(bytes) {
-            Some(Piece::Text(text)) => text,
-            Some(Piece::Binary(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Utf8Piece::Text(text)) => text,
+            Some(Utf8Piece::Binary(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             None => String::new(),
         }
     }
@@ -97,8 +97,8 @@ mod tests {
             let mut seen = String::new();
             for pair in cuts.windows(2) {
                 match cutter.cut(&bytes[pair[0]..pair[1]]) {
-                    Some(Piece::Text(piece)) => seen.push_str(&piece),
-                    Some(Piece::Binary(piece)) => panic!("{piece:?} is not text"),
+                    Some(Utf8Piece::Text(piece)) => seen.push_str(&piece),
+                    Some(Utf8Piece::Binary(piece)) => panic!("{piece:?} is not text"),
                     None => {}
                 }
             }
@@ -112,8 +112,8 @@ mod tests {
             let mut seen = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
                 match cutter.cut(part) {
-                    Some(Piece::Text(piece)) => seen.extend(piece.into_bytes()),
-                    Some(Piece::Binary(piece)) => seen.extend(piece),
+                    Some(Utf8Piece::Text(piece)) => seen.extend(piece.into_bytes()),
+                    Some(Utf8Piece::Binary(piece)) => seen.extend(piece),
                     None => {}
                 }
             }

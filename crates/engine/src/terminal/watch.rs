@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::drive::ClientId;
 use super::history;
-use super::owner::{Format, OwnerRequest, Picture, Shared};
+use super::owner::{Format, OwnerRequest, Picture, SharedTerminal};
 use super::window::{Next, WatchEvent};
 
 /// A client that is further behind than this gets a picture instead of the missed bytes.
@@ -45,7 +45,7 @@ pub(super) enum AtExit {
 
 /// One client of a terminal.
 pub struct Watcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTerminal>,
     asks: mpsc::Sender<Box<OwnerRequest>>,
     head: watch::Receiver<u64>,
     client: ClientId,
@@ -72,7 +72,7 @@ pub struct WatcherGone;
 
 impl Watcher {
     pub(super) async fn enter(
-        shared: Arc<Shared>,
+        shared: Arc<SharedTerminal>,
         asks: mpsc::Sender<Box<OwnerRequest>>,
         client: ClientId,
         from: WatchFrom,

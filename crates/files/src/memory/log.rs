@@ -27,7 +27,7 @@ const SNAPSHOT: &str = "snapshot";
 
 /// The log that changes are appended to.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct MemoryLog {
     directory: PathBuf,
     generation: u64,
     /// `None` after a failed write: it is unknown which bytes reached the disk, so nothing more is
@@ -39,13 +39,13 @@ pub(super) struct Log {
 
 /// The state found on disk.
 pub(super) struct Recovered {
-    pub(super) log: Log,
+    pub(super) log: MemoryLog,
     pub(super) map: Map,
     /// Descriptions of any corruption.
     pub(super) damage: Vec<String>,
 }
 
-impl Log {
+impl MemoryLog {
     /// Reads the files and opens the log for appending.
     pub(super) fn open(directory: &Path) -> io::Result<Recovered> {
         sweep_parts(directory)?;

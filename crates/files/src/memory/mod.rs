@@ -27,7 +27,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 
-use self::{log::Log, map::Map, record::Op};
+use self::{log::MemoryLog, map::Map, record::Op};
 use crate::{FileError, FileEvent, Relative, Stat};
 use base::clock::Clock;
 use model::{ProjectId, Timestamp};
@@ -93,7 +93,7 @@ pub struct Memory {
 }
 
 struct Disk {
-    log: Log,
+    log: MemoryLog,
     /// The map after the changes that are being written.
     next: Map,
 }
@@ -249,7 +249,7 @@ impl Memory {
         directory: &Path,
         shared: &Arc<Shared>,
     ) -> Result<Arc<Self>, FileError> {
-        let recovered = Log::open(directory).map_err(|source| FileError::Io {
+        let recovered = MemoryLog::open(directory).map_err(|source| FileError::Io {
             doing: "read the memories in",
             path: directory.display().to_string(),
             source,

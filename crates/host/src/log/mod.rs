@@ -24,8 +24,8 @@ mod sync;
 mod writer;
 
 pub use format::{MAX_RECORD, SCRATCH};
-pub use reader::{Cursor, Entry, Item, Progress, Reader, Record, bounds};
-pub use sync::{Durable, Job, Syncer};
+pub use reader::{Entry, LogCursor, LogItem, ReadProgress, Reader, Record, bounds};
+pub use sync::{Durable, SyncJob, Syncer};
 pub use writer::{Log, MIN_LIMIT, Position};
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use wire::RecordKind;
 
 /// A position in a log. It holds no open file, so there can be thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct LogCursor {
     /// Returns the first offset that was not read.
     next: u64,
-    place: Option<Place>,
+    place: Option<SegmentPosition>,
 }
 
 /// A record boundary in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct SegmentPosition {
     base: u64,
     position: u64,
     offset: u64,
@@ -26,7 +26,7 @@ struct Place {
 
 /// An item of a log.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum LogItem<'a> {
     /// A record, or the rest of one.
     Record {
         /// The kind of record.
@@ -49,14 +49,14 @@ pub enum Item<'a> {
 
 /// Whether there may be more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// Call again.
     More,
     /// Everything was read.
     End,
 }
 
-impl Cursor {
+impl LogCursor {
     /// Returns a cursor at `offset`.
     #[must_use]
     pub fn new(offset: u64) -> Self {
@@ -75,7 +75,7 @@ impl Cursor {
     }
 
     /// Reads once from the disk, at most `limit` bytes of data, and passes on the items it finds. It may
-    /// find none and still return [`Progress::More`].
+    /// find none and still return [`ReadProgress::More`].
     ///
     /// # Errors
     /// The error of the disk; the cursor does not move.
@@ -84,48 +84,52 @@ impl Cursor {
         dir: &Path,
         scratch: &mut [u8; SCRATCH],
         limit: usize,
-        visit: &mut dyn FnMut(Item<'_>),
-    ) -> io::Result<Progress> {
+        visit: &mut dyn FnMut(LogItem<'_>),
+    ) -> io::Result<ReadProgress> {
         let Some(place) = self.place.clone() else { return self.enter(dir, visit) };
         let file = match File::open(dir.join(format::name(place.base))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // Dropped at the size limit or trimmed: continue with the oldest segment.
                 self.place = None;
-                return Ok(Progress::More);
+                return Ok(ReadProgress::More);
             }
             file => file?,
         };
         let sound = place.position > HEADER as u64 || has_header(&file, place.base)?;
         if sound && self.records(&file, scratch, limit, visit)? {
-            return Ok(Progress::More);
+            return Ok(ReadProgress::More);
         }
         let Some(following) = format::list(dir)?.into_iter().find(|base| *base > place.base) else {
-            return Ok(Progress::End);
+            return Ok(ReadProgress::End);
         };
         // The writer may have written here and begun the next segment since we read. The next segment
         // exists, so this one is final now.
         if sound && self.records(&file, scratch, limit, visit)? {
-            return Ok(Progress::More);
+            return Ok(ReadProgress::More);
         }
         self.skip_to(following, visit);
-        Ok(Progress::More)
+        Ok(ReadProgress::More)
     }
 
     /// Finds the first segment to read.
-    fn enter(&mut self, dir: &Path, visit: &mut dyn FnMut(Item<'_>)) -> io::Result<Progress> {
+    fn enter(
+        &mut self,
+        dir: &Path,
+        visit: &mut dyn FnMut(LogItem<'_>),
+    ) -> io::Result<ReadProgress> {
         let bases = format::list(dir)?;
         let begun = bases.iter().rev().find(|base| **base <= self.next);
-        let Some(base) = begun.or(bases.first()) else { return Ok(Progress::End) };
+        let Some(base) = begun.or(bases.first()) else { return Ok(ReadProgress::End) };
         self.skip_to(*base, visit);
-        Ok(Progress::More)
+        Ok(ReadProgress::More)
     }
 
-    fn skip_to(&mut self, base: u64, visit: &mut dyn FnMut(Item<'_>)) {
+    fn skip_to(&mut self, base: u64, visit: &mut dyn FnMut(LogItem<'_>)) {
         if self.next < base {
-            visit(Item::Gap { from: self.next, to: base });
+            visit(LogItem::Gap { from: self.next, to: base });
             self.next = base;
         }
-        self.place = Some(Place { base, position: HEADER as u64, offset: base });
+        self.place = Some(SegmentPosition { base, position: HEADER as u64, offset: base });
     }
 
     /// Reads records of the current segment. Returns `false` if there is none at the cursor.
@@ -134,7 +138,7 @@ impl Cursor {
         file: &File,
         scratch: &mut [u8; SCRATCH],
         mut limit: usize,
-        visit: &mut dyn FnMut(Item<'_>),
+        visit: &mut dyn FnMut(LogItem<'_>),
     ) -> io::Result<bool> {
         let Some(place) = self.place.as_mut() else { return Ok(false) };
         let filled = read_at(file, scratch, place.position)?;
@@ -145,7 +149,7 @@ impl Cursor {
             let end = place.offset + format::span(kind, data.len());
             if kind == RecordKind::Resize {
                 if place.offset >= self.next {
-                    visit(Item::Record { kind, offset: place.offset, time_ms, data });
+                    visit(LogItem::Record { kind, offset: place.offset, time_ms, data });
                 }
             } else if end > self.next {
                 if limit == 0 {
@@ -154,7 +158,7 @@ impl Cursor {
                 let offset = self.next.max(place.offset);
                 let unread = &data[(offset - place.offset) as usize..];
                 let part = &unread[..unread.len().min(limit)];
-                visit(Item::Record { kind, offset, time_ms, data: part });
+                visit(LogItem::Record { kind, offset, time_ms, data: part });
                 limit -= part.len();
                 self.next = offset + part.len() as u64;
                 if part.len() < unread.len() {
@@ -233,7 +237,7 @@ pub enum Entry {
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
-    cursor: Cursor,
+    cursor: LogCursor,
     scratch: Box<[u8; SCRATCH]>,
 }
 
@@ -243,7 +247,7 @@ impl Reader {
     pub fn open(dir: impl Into<PathBuf>, from: u64) -> Self {
         Self {
             dir: dir.into(),
-            cursor: Cursor::new(from),
+            cursor: LogCursor::new(from),
             scratch: vec![0; SCRATCH]
                 .into_boxed_slice()
                 .try_into()
@@ -261,19 +265,19 @@ impl Reader {
         let mut entries = Vec::new();
         let mut taken = 0;
         while taken < limit {
-            let mut visit = |item: Item<'_>| {
+            let mut visit = |item: LogItem<'_>| {
                 entries.push(match item {
-                    Item::Record { kind, offset, time_ms, data } => {
+                    LogItem::Record { kind, offset, time_ms, data } => {
                         taken += data.len();
                         Entry::Record(Record { kind, offset, time_ms, data: data.to_vec() })
                     }
-                    Item::Gap { from, to } => Entry::Gap { from, to },
+                    LogItem::Gap { from, to } => Entry::Gap { from, to },
                 });
             };
             let left = limit;
             match self.cursor.advance(&self.dir, &mut self.scratch, left, &mut visit)? {
-                Progress::More if entries.is_empty() => {}
-                Progress::More | Progress::End => break,
+                ReadProgress::More if entries.is_empty() => {}
+                ReadProgress::More | ReadProgress::End => break,
             }
         }
         Ok(entries)

@@ -75,7 +75,7 @@ impl Durable {
 
 /// The files of one log to sync.
 #[derive(Debug)]
-pub struct Job {
+pub struct SyncJob {
     files: Vec<Arc<File>>,
     dir: Option<PathBuf>,
     whole: bool,
@@ -83,7 +83,7 @@ pub struct Job {
     durable: Arc<Durable>,
 }
 
-impl Job {
+impl SyncJob {
     pub(super) fn new(
         files: Vec<Arc<File>>,
         dir: Option<PathBuf>,
@@ -128,7 +128,7 @@ impl Job {
 /// The syncing thread. Its queue is bounded by the number of logs: each log has at most one job in it.
 #[derive(Debug, Default)]
 pub struct Syncer {
-    queue: Mutex<Vec<Job>>,
+    queue: Mutex<Vec<SyncJob>>,
     wake: Condvar,
     failures: AtomicU64,
 }
@@ -150,7 +150,7 @@ impl Syncer {
     }
 
     /// Queues a job.
-    pub fn submit(&self, job: Job) {
+    pub fn submit(&self, job: SyncJob) {
         self.queue().push(job);
         self.wake.notify_one();
     }
@@ -161,11 +161,11 @@ impl Syncer {
         self.failures.load(Ordering::Relaxed)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<Job>> {
+    fn queue(&self) -> MutexGuard<'_, Vec<SyncJob>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self) -> Vec<Job> {
+    fn next(&self) -> Vec<SyncJob> {
         let queue = self.queue();
         let mut queue = self
             .wake
@@ -174,7 +174,7 @@ impl Syncer {
         std::mem::take(&mut *queue)
     }
 
-    fn work(&self, jobs: Vec<Job>) {
+    fn work(&self, jobs: Vec<SyncJob>) {
         let count = jobs.len();
         let mut synced: Option<u64> = None;
         for job in jobs {
@@ -183,7 +183,7 @@ impl Syncer {
                 job.durable.done(job.upto, &Ok(()));
                 Ok(())
             } else if count > SYNCFS_THRESHOLD && device.is_some() {
-                let result = Job { whole: true, ..job }.run();
+                let result = SyncJob { whole: true, ..job }.run();
                 synced = result.is_ok().then_some(device).flatten();
                 result
             } else {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::format::{self, HEADER, MAX_RECORD, SCRATCH};
-use super::reader::{Cursor, Progress};
-use super::sync::{Durable, Job};
+use super::reader::{LogCursor, ReadProgress};
+use super::sync::{Durable, SyncJob};
 use wire::RecordKind;
 
 /// The smallest bound of a log, so that a segment always holds a record.
@@ -128,8 +128,10 @@ impl Log {
             scratch.as_mut().try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         while let Some(last) = self.segments.back_mut() {
             self.end = self.end.max(last.base);
-            let mut cursor = Cursor::new(last.base);
-            while cursor.advance(&self.dir, scratch, usize::MAX, &mut |_| ())? == Progress::More {}
+            let mut cursor = LogCursor::new(last.base);
+            while cursor.advance(&self.dir, scratch, usize::MAX, &mut |_| ())? == ReadProgress::More
+            {
+            }
             let length = cursor.position();
             let path = self.dir.join(format::name(last.base));
             if length <= HEADER as u64 {
@@ -358,14 +360,14 @@ impl Log {
     }
 
     /// Returns the next sync job, unless there is nothing to sync or the last job is still running.
-    pub fn sync(&mut self) -> Option<Job> {
+    pub fn sync(&mut self) -> Option<SyncJob> {
         if !self.is_dirty() || self.durable.is_busy() {
             return None;
         }
         let unsynced = std::mem::take(&mut self.unsynced);
         let files = self.file.iter().cloned().chain(unsynced.previous).collect();
         let dir = unsynced.created.then(|| self.dir.clone());
-        Some(Job::new(files, dir, unsynced.skipped, self.end, Arc::clone(&self.durable)))
+        Some(SyncJob::new(files, dir, unsynced.skipped, self.end, Arc::clone(&self.durable)))
     }
 }
 

@@ -8,7 +8,7 @@ use super::slots::Key;
 use super::timers::Due;
 use crate::cgroup;
 use shell::place;
-use wire::Code;
+use wire::ReplyCode;
 
 /// How long after a close the processes are first checked, so that terminals closed together are
 /// checked together.
@@ -65,9 +65,9 @@ impl Host {
             place::forget(&closing.dir);
             let Some((connection, seq)) = closing.asked else { continue };
             let (code, message) = if gone {
-                (Code::Ok, String::new())
+                (ReplyCode::Ok, String::new())
             } else {
-                (Code::Failed, "a process of the terminal cannot be ended".to_owned())
+                (ReplyCode::Failed, "a process of the terminal cannot be ended".to_owned())
             };
             self.reply(connection, seq, code, message);
         }

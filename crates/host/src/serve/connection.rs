@@ -81,7 +81,8 @@ impl Connection {
         if event.encode(&mut self.out).is_err() {
             let Some(seq) = event.answers() else { return };
             let message = "the answer does not fit a frame".into();
-            let _ = Event::Reply { seq, code: wire::Code::Failed, message }.encode(&mut self.out);
+            let _ =
+                Event::Reply { seq, code: wire::ReplyCode::Failed, message }.encode(&mut self.out);
         }
         self.broken |= self.waiting() > HARD_LIMIT_BYTES;
     }

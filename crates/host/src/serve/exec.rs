@@ -9,15 +9,15 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::executions::Watch;
-use super::program::{Launch, convert, is_id};
+use super::executions::OutputWatch;
+use super::program::{ProgramLaunch, convert, is_id};
 use super::refusal::{Answer, Refusal};
 use super::slots::Key;
-use super::terminal::{Exit, Terminal};
+use super::terminal::{HostTerminal, ProcessExit};
 use super::timers::Due;
 use super::{Host, Token, now_ms};
 use shell::{At, Driver, Effect, Happened, Keep, Spec, State};
-use wire::{Code, Event, MAX_DATA, Request, Stream};
+use wire::{Event, MAX_DATA, ReplyCode, Request, Stream};
 
 /// The most bytes in the answer to one `ExecRead`.
 const MAX_CHUNK: usize = 1 << 20;
@@ -142,7 +142,7 @@ impl Host {
         act: impl FnOnce(&mut Driver, At<'_>, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
         let mut effects = Vec::new();
-        let Terminal { driver, life, .. } = self.terminals.get_mut(key)?;
+        let HostTerminal { driver, life, .. } = self.terminals.get_mut(key)?;
         let driver = driver.as_mut()?;
         let super::terminal::Life::Running { pty, .. } = life else { return None };
         let at = At { now: Instant::now(), master: pty.master.as_fd() };
@@ -185,7 +185,7 @@ impl Host {
     }
 
     /// Starts the next shell, whose files may be in another directory.
-    fn start_again(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
+    fn start_again(&mut self, key: Key, launch: &ProgramLaunch) -> Result<Pid, Refusal> {
         self.watch_records(key);
         self.respawn(key, launch)
     }
@@ -240,9 +240,9 @@ impl Host {
             Happened::Applied { token, exit_code } => {
                 if let Some((connection, seq)) = self.exec.scripts.remove(&token) {
                     let (code, message) = match exit_code {
-                        Some(0) => (Code::Ok, String::new()),
-                        Some(code) => (Code::Failed, format!("the script ended with {code}")),
-                        None => (Code::Failed, "the script did not run to its end".to_owned()),
+                        Some(0) => (ReplyCode::Ok, String::new()),
+                        Some(code) => (ReplyCode::Failed, format!("the script ended with {code}")),
+                        None => (ReplyCode::Failed, "the script did not run to its end".to_owned()),
                     };
                     self.reply(connection, seq, code, message);
                 }
@@ -250,13 +250,13 @@ impl Host {
             Happened::Ended { code, signal } => {
                 self.stop_driving(key);
                 let code = code.unwrap_or(-1);
-                self.terminal_ended(key, Exit { code, signal: signal.unwrap_or(0) });
+                self.terminal_ended(key, ProcessExit { code, signal: signal.unwrap_or(0) });
             }
         }
     }
 
     /// Passes the exit of a terminal's program to its driver. Returns whether it has one.
-    pub(super) fn shell_ended(&mut self, key: Key, exit: Exit) -> bool {
+    pub(super) fn shell_ended(&mut self, key: Key, exit: ProcessExit) -> bool {
         let code = (exit.signal == 0).then_some(exit.code);
         let signal = (exit.signal != 0).then_some(exit.signal);
         self.drive(key, |driver, at, effects| driver.exited(code, signal, at, effects)).is_some()
@@ -368,21 +368,21 @@ impl Host {
         if let Some(key) = self.exec.commands.get(command) {
             return Ok(*key);
         }
-        let knows = |terminal: &Terminal| {
+        let knows = |terminal: &HostTerminal| {
             terminal.driver.as_ref().is_some_and(|driver| driver.commands().knows(command))
         };
         let found = self.terminals.iter().find(|(_, terminal)| knows(terminal));
-        found.map(|(key, _)| key).ok_or_else(|| Refusal(Code::NoSuchCommand, String::new()))
+        found.map(|(key, _)| key).ok_or_else(|| Refusal(ReplyCode::NoSuchCommand, String::new()))
     }
 
     /// Handles a request about commands or state.
     pub(super) fn handle_exec(&mut self, connection: Key, request: Request) -> Answer {
-        let refused = |code: Code| Refusal(code, String::new());
-        let missing = Refusal(Code::NotDrivable, String::new());
-        let gone = |code: Option<Result<(), Code>>| match code {
+        let refused = |code: ReplyCode| Refusal(code, String::new());
+        let missing = Refusal(ReplyCode::NotDrivable, String::new());
+        let gone = |code: Option<Result<(), ReplyCode>>| match code {
             Some(Ok(())) => Ok(()),
             Some(Err(code)) => Err(Refusal(code, String::new())),
-            None => Err(Refusal(Code::NotDrivable, String::new())),
+            None => Err(Refusal(ReplyCode::NotDrivable, String::new())),
         };
         match request {
             Request::Exec {
@@ -401,10 +401,10 @@ impl Host {
             } => {
                 let key = self.find(&terminal)?;
                 if !is_id(&command) {
-                    return Err(refused(Code::BadRequest));
+                    return Err(refused(ReplyCode::BadRequest));
                 }
                 if self.exec.commands.contains_key(&command) {
-                    return Err(refused(Code::CommandExists));
+                    return Err(refused(ReplyCode::CommandExists));
                 }
                 let spec = Spec {
                     command: command.clone(),
@@ -426,7 +426,7 @@ impl Host {
                 });
                 gone(taken)?;
                 self.exec.commands.insert(command, key);
-                self.reply(connection, seq, Code::Ok, String::new());
+                self.reply(connection, seq, ReplyCode::Ok, String::new());
                 for effect in later {
                     self.perform(key, effect);
                 }
@@ -467,7 +467,7 @@ impl Host {
             Request::ExecSignal { seq, command, signal } => {
                 let key = self.find_command(&command)?;
                 let signal =
-                    Signal::from_named_raw(signal).ok_or_else(|| refused(Code::BadRequest))?;
+                    Signal::from_named_raw(signal).ok_or_else(|| refused(ReplyCode::BadRequest))?;
                 gone(self.drive(key, |driver, at, effects| {
                     driver.signal(&command, signal, at, effects)
                 }))?;
@@ -493,17 +493,17 @@ impl Host {
                 let read =
                     driver.and_then(|driver| driver.commands().read(&command, nth, from, limit));
                 let (piece, end) = read
-                    .ok_or_else(|| refused(Code::NoSuchCommand))?
-                    .map_err(|error| Refusal(Code::Storage, error.to_string()))?;
+                    .ok_or_else(|| refused(ReplyCode::NoSuchCommand))?
+                    .map_err(|error| Refusal(ReplyCode::Storage, error.to_string()))?;
                 let (offset, next, bytes) = (piece.offset, piece.next, piece.bytes);
                 Ok(Some(Event::ExecChunk { seq, offset, next, end, bytes }))
             }
             Request::ExecWatch { seq, command, from_out, from_err } => {
                 let key = self.find_command(&command)?;
-                self.reply(connection, seq, Code::Ok, String::new());
+                self.reply(connection, seq, ReplyCode::Ok, String::new());
                 let watches = self.exec.watches.entry(command.clone()).or_default();
                 watches.retain(|watch| watch.connection != connection);
-                watches.push(Watch { connection, next: [from_out, from_err] });
+                watches.push(OutputWatch { connection, next: [from_out, from_err] });
                 self.tell_so_far(key, connection, &command);
                 Ok(None)
             }
@@ -519,7 +519,7 @@ impl Host {
                 }
                 ok(seq)
             }
-            _ => Err(refused(Code::Unsupported)),
+            _ => Err(refused(ReplyCode::Unsupported)),
         }
     }
 
@@ -552,10 +552,10 @@ fn number(stream: Stream) -> Result<usize, Refusal> {
     match stream {
         Stream::Stdout => Ok(0),
         Stream::Stderr => Ok(1),
-        Stream::Other(_) => Err(Refusal(Code::BadRequest, String::new())),
+        Stream::Other(_) => Err(Refusal(ReplyCode::BadRequest, String::new())),
     }
 }
 
 fn ok(seq: u32) -> Answer {
-    Ok(Some(Event::Reply { seq, code: Code::Ok, message: String::new() }))
+    Ok(Some(Event::Reply { seq, code: ReplyCode::Ok, message: String::new() }))
 }

@@ -19,7 +19,7 @@ pub(super) struct Executions {
     pub(super) due: BTreeSet<(Instant, Key)>,
     pub(super) due_of: HashMap<Key, Instant>,
     pub(super) commands: HashMap<String, Key>,
-    pub(super) watches: HashMap<String, Vec<Watch>>,
+    pub(super) watches: HashMap<String, Vec<OutputWatch>>,
     /// The connection and request to answer at the end of a script, by its token.
     pub(super) scripts: HashMap<u64, (Key, u32)>,
     pub(super) tokens: u64,
@@ -27,7 +27,7 @@ pub(super) struct Executions {
 
 /// A connection that receives a command's output as it is written.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct OutputWatch {
     pub(super) connection: Key,
     /// The next offset of each stream.
     pub(super) next: [u64; 2],

@@ -43,7 +43,7 @@ use closing::Closing;
 use connection::{Connection, Interest};
 use executions::Executions;
 use slots::{Key, Slots};
-use terminal::{Exit, Terminal};
+use terminal::{HostTerminal, ProcessExit};
 use timers::{Due, Timers};
 use trial::Trial;
 use wire::Event;
@@ -71,7 +71,7 @@ const SYNC_DELAY: Duration = Duration::from_millis(500);
 
 /// The settings of a host.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct HostSettings {
     /// The directory of the socket.
     pub(crate) dir: PathBuf,
     pub(crate) boot_id: String,
@@ -86,7 +86,7 @@ pub(crate) struct Settings {
 /// The state of a host.
 #[derive(Debug)]
 pub(crate) struct Host {
-    settings: Settings,
+    settings: HostSettings,
     /// Never used: the lock allows one host per directory.
     lock: OwnedFd,
     epoll: OwnedFd,
@@ -97,7 +97,7 @@ pub(crate) struct Host {
     syncer: Arc<Syncer>,
     cgroup: Option<Cgroup>,
     connections: Slots<Connection>,
-    terminals: Slots<Terminal>,
+    terminals: Slots<HostTerminal>,
     names: HashMap<String, Key>,
     pids: HashMap<Pid, Key>,
     closing: Vec<Closing>,
@@ -170,7 +170,7 @@ impl Token {
 impl Host {
     /// Creates a host without terminals on a listening socket.
     pub(crate) fn new(
-        settings: Settings,
+        settings: HostSettings,
         lock: OwnedFd,
         listener: OwnedFd,
         cgroup: Option<Cgroup>,
@@ -466,10 +466,10 @@ fn is_trusted(socket: BorrowedFd<'_>) -> bool {
             .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
-fn exit(status: WaitStatus) -> Exit {
+fn exit(status: WaitStatus) -> ProcessExit {
     match status.terminating_signal() {
-        Some(signal) => Exit { code: -1, signal },
-        None => Exit { code: status.exit_status().unwrap_or(-1), signal: 0 },
+        Some(signal) => ProcessExit { code: -1, signal },
+        None => ProcessExit { code: status.exit_status().unwrap_or(-1), signal: 0 },
     }
 }
 

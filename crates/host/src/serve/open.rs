@@ -12,16 +12,16 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::program::{Launch, is_id};
+use super::program::{ProgramLaunch, is_id};
 use super::refusal::Refusal;
 use super::slots::Key;
-use super::terminal::{Input, Life, Terminal};
+use super::terminal::{HostTerminal, Input, Life};
 use super::{Host, Token, now_ms, program};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
-use wire::{Code, Sections, Shell};
+use wire::{ReplyCode, Sections, Shell};
 
 /// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -30,7 +30,7 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) terminal: String,
-    pub(super) launch: Launch,
+    pub(super) launch: ProgramLaunch,
     pub(super) cols: u16,
     pub(super) rows: u16,
     pub(super) dir: Vec<u8>,
@@ -45,20 +45,20 @@ impl Host {
     pub(super) fn open(&mut self, opening: Opening) -> Result<Key, Refusal> {
         let id = opening.terminal;
         if !is_id(&id) {
-            return Err(Refusal(Code::BadRequest, "the terminal's id is no file name".into()));
+            return Err(Refusal(ReplyCode::BadRequest, "the terminal's id is no file name".into()));
         }
         if opening.cols == 0 || opening.rows == 0 {
             return Err(Refusal(
-                Code::BadRequest,
+                ReplyCode::BadRequest,
                 "a screen has at least one column and row".into(),
             ));
         }
         if self.names.contains_key(&id) || self.closing.iter().any(|closing| closing.is(&id)) {
-            return Err(Refusal(Code::Exists, String::new()));
+            return Err(Refusal(ReplyCode::Exists, String::new()));
         }
         if self.terminals.len() >= self.settings.max_terminals {
             let message = format!("at most {} terminals", self.settings.max_terminals);
-            return Err(Refusal(Code::TooManyTerminals, message));
+            return Err(Refusal(ReplyCode::TooManyTerminals, message));
         }
         let dir = PathBuf::from(std::ffi::OsString::from_vec(opening.dir));
         let (cols, rows) = (opening.cols, opening.rows);
@@ -93,7 +93,7 @@ impl Host {
         if let Some(driver) = &mut driver {
             driver.launched(pid.as_raw_nonzero().get(), Instant::now());
         }
-        let key = self.terminals.insert(Terminal {
+        let key = self.terminals.insert(HostTerminal {
             id: id.clone(),
             life: Life::Running { pty, pid, session },
             shell: opening.shell,
@@ -122,7 +122,7 @@ impl Host {
 
     /// Adds a terminal to the loop.
     pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
-        match self.terminals.get(key).and_then(Terminal::pty) {
+        match self.terminals.get(key).and_then(HostTerminal::pty) {
             Some(pty) => {
                 let token = Token::Terminal(key).data();
                 epoll::add(&self.epoll, &pty.master, token, EventFlags::IN)
@@ -154,12 +154,14 @@ impl Host {
 
     /// Runs another program on a terminal whose program has exited, with the same PTY and log. Returns
     /// its process id.
-    pub(super) fn respawn(&mut self, key: Key, launch: &Launch) -> Result<Pid, Refusal> {
+    pub(super) fn respawn(&mut self, key: Key, launch: &ProgramLaunch) -> Result<Pid, Refusal> {
         let Some(terminal) = self.terminals.get(key) else {
-            return Err(Refusal(Code::NoSuchTerminal, String::new()));
+            return Err(Refusal(ReplyCode::NoSuchTerminal, String::new()));
         };
         let prepared = prepare(launch, &terminal.id)?;
-        let Some(pty) = terminal.pty() else { return Err(Refusal(Code::Exited, String::new())) };
+        let Some(pty) = terminal.pty() else {
+            return Err(Refusal(ReplyCode::Exited, String::new()));
+        };
         let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
         // Input that was typed for the old program is not for the next one.
         let _ = rustix::termios::tcflush(&pty.slave, rustix::termios::QueueSelector::IFlush);
@@ -168,7 +170,7 @@ impl Host {
             sys::dismiss(keeper);
         }
         let spawned = self.spawn(&prepared, pty, procs.as_ref(), Session::Kept)?;
-        if let Some(Terminal { life: Life::Running { pid, session, .. }, .. }) =
+        if let Some(HostTerminal { life: Life::Running { pid, session, .. }, .. }) =
             self.terminals.get_mut(key)
         {
             self.pids.remove(pid);
@@ -188,8 +190,8 @@ struct Prepared {
     cwds: Vec<CString>,
 }
 
-fn prepare(launch: &Launch, terminal: &str) -> Result<Prepared, Refusal> {
-    let bad = |what: &str| Refusal(Code::BadRequest, what.to_owned());
+fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> {
+    let bad = |what: &str| Refusal(ReplyCode::BadRequest, what.to_owned());
     let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| bad("a zero byte in a string"));
     let name = launch.argv.first().ok_or_else(|| bad("no program is named"))?;
     let mut env = launch.env.clone();
@@ -215,7 +217,10 @@ fn prepare(launch: &Launch, terminal: &str) -> Result<Prepared, Refusal> {
     };
     let program =
         find(name, value(b"PATH").unwrap_or(DEFAULT_PATH), &launch.cwd).ok_or_else(|| {
-            Refusal(Code::NotExecutable, format!("no program {}", String::from_utf8_lossy(name)))
+            Refusal(
+                ReplyCode::NotExecutable,
+                format!("no program {}", String::from_utf8_lossy(name)),
+            )
         })?;
     let cwds = [launch.cwd.as_slice(), value(b"HOME").unwrap_or(b""), b"/"]
         .into_iter()
@@ -255,16 +260,16 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }
 
-fn code(errno: Option<i32>) -> Option<Code> {
+fn code(errno: Option<i32>) -> Option<ReplyCode> {
     match Errno::from_raw_os_error(errno?) {
-        Errno::MFILE | Errno::NFILE => Some(Code::NoMoreDescriptors),
-        Errno::NOMEM => Some(Code::NoMemory),
+        Errno::MFILE | Errno::NFILE => Some(ReplyCode::NoMoreDescriptors),
+        Errno::NOMEM => Some(ReplyCode::NoMemory),
         _ => None,
     }
 }
 
 fn storage(error: &io::Error) -> Refusal {
-    let code = code(error.raw_os_error()).unwrap_or(Code::Storage);
+    let code = code(error.raw_os_error()).unwrap_or(ReplyCode::Storage);
     Refusal(code, format!("cannot use the terminal's log: {error}"))
 }
 
@@ -272,18 +277,18 @@ fn no_pty(error: Errno) -> Refusal {
     // ENOSPC would read as a full disk.
     if error == Errno::NOSPC {
         let message = "this machine has no pseudo-terminals left (kernel.pty.max)";
-        return Refusal(Code::NoMoreTerminals, message.into());
+        return Refusal(ReplyCode::NoMoreTerminals, message.into());
     }
-    let code = code(Some(error.raw_os_error())).unwrap_or(Code::Failed);
+    let code = code(Some(error.raw_os_error())).unwrap_or(ReplyCode::Failed);
     Refusal(code, format!("cannot open a pseudo-terminal: {error}"))
 }
 
 fn unwatched(error: Errno) -> Refusal {
     if error == Errno::NOSPC {
         let message = "this user has no epoll watches left (fs.epoll.max_user_watches)";
-        return Refusal(Code::Failed, message.into());
+        return Refusal(ReplyCode::Failed, message.into());
     }
-    let code = code(Some(error.raw_os_error())).unwrap_or(Code::Failed);
+    let code = code(Some(error.raw_os_error())).unwrap_or(ReplyCode::Failed);
     Refusal(code, format!("cannot watch the terminal: {error}"))
 }
 
@@ -292,9 +297,9 @@ fn no_process(error: SpawnError) -> Refusal {
         SpawnError::Fork(cause) | SpawnError::Terminal(cause) | SpawnError::Execute(cause) => cause,
     };
     let code = code(cause.raw_os_error()).unwrap_or(match &error {
-        SpawnError::Fork(_) => Code::NoMoreProcesses,
-        SpawnError::Terminal(_) => Code::Failed,
-        SpawnError::Execute(_) => Code::NotExecutable,
+        SpawnError::Fork(_) => ReplyCode::NoMoreProcesses,
+        SpawnError::Terminal(_) => ReplyCode::Failed,
+        SpawnError::Execute(_) => ReplyCode::NotExecutable,
     });
     Refusal(code, format!("{error}: {cause}"))
 }
@@ -320,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_environment_is_the_given_one_and_four_more() {
-        let launch = Launch {
+        let launch = ProgramLaunch {
             argv: vec![b"/bin/sh".to_vec()],
             cwd: b"/tmp".to_vec(),
             env: vec![

@@ -12,7 +12,7 @@ const MAX_ID_BYTES: usize = 128;
 
 /// A program to run on a terminal.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Launch {
+pub(crate) struct ProgramLaunch {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) cwd: Vec<u8>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -22,11 +22,11 @@ pub(crate) struct Launch {
 pub(super) fn driver(
     terminal: &str,
     shell: Shell,
-    launch: Launch,
+    launch: ProgramLaunch,
     dir: &Path,
     state: Sections,
     cgroup: Option<PathBuf>,
-) -> io::Result<(Option<Box<Driver>>, Launch)> {
+) -> io::Result<(Option<Box<Driver>>, ProgramLaunch)> {
     let kind = match shell {
         Shell::Bash => Kind::Bash,
         Shell::Zsh => Kind::Zsh,
@@ -50,9 +50,9 @@ pub(super) fn driver(
 }
 
 /// Returns a driver's launch in the terms of the loop.
-pub(super) fn convert(launch: shell::Launch) -> Launch {
+pub(super) fn convert(launch: shell::Launch) -> ProgramLaunch {
     let cwd = launch.cwd.into_os_string().into_encoded_bytes();
-    Launch { argv: launch.argv, cwd, env: launch.env }
+    ProgramLaunch { argv: launch.argv, cwd, env: launch.env }
 }
 
 /// Returns whether an id can be used as a file name.

@@ -7,12 +7,12 @@ use rustix::process::Signal;
 
 use super::Host;
 use super::open::Opening;
-use super::program::Launch;
+use super::program::ProgramLaunch;
 use super::refusal::{Answer, Refusal};
 use super::slots::Key;
 use super::terminal::Life;
-use crate::log::{Cursor, Item, Progress};
-use wire::{Code, Event, LogRecord, MAX_DATA, Malformed, Request};
+use crate::log::{LogCursor, LogItem, ReadProgress};
+use wire::{Event, LogRecord, MAX_DATA, Malformed, ReplyCode, Request};
 
 /// The most bytes of data in one `LogChunk`.
 const MAX_CHUNK: usize = 1 << 20;
@@ -82,7 +82,7 @@ impl Host {
                 state,
                 notice,
             } => {
-                let launch = Launch { argv, cwd, env };
+                let launch = ProgramLaunch { argv, cwd, env };
                 self.open(Opening {
                     terminal,
                     launch,
@@ -126,7 +126,7 @@ impl Host {
                 let key = self.find(&terminal)?;
                 if cols == 0 || rows == 0 {
                     let message = "a screen has at least one column and row".to_owned();
-                    return Err(Refusal(Code::BadRequest, message));
+                    return Err(Refusal(ReplyCode::BadRequest, message));
                 }
                 self.resize(key, cols, rows).map_err(failed)?;
                 ok(seq)
@@ -140,7 +140,7 @@ impl Host {
                 let key = self.find(&terminal)?;
                 match self.terminals.get(key).map(|terminal| &terminal.life) {
                     Some(Life::Exited(_)) => self.close(key, Some((connection, seq))),
-                    _ => return Err(Refusal(Code::StillRunning, String::new())),
+                    _ => return Err(Refusal(ReplyCode::StillRunning, String::new())),
                 }
                 Ok(None)
             }
@@ -158,7 +158,10 @@ impl Host {
             Request::Show { seq, terminal, data } => {
                 let key = self.find(&terminal)?;
                 if data.len() > MAX_DATA {
-                    return Err(Refusal(Code::BadRequest, format!("more than {MAX_DATA} bytes")));
+                    return Err(Refusal(
+                        ReplyCode::BadRequest,
+                        format!("more than {MAX_DATA} bytes"),
+                    ));
                 }
                 self.show(key, &data);
                 ok(seq)
@@ -197,13 +200,13 @@ impl Host {
 
     pub(super) fn find(&self, terminal: &str) -> Result<Key, Refusal> {
         let found = self.names.get(terminal).copied();
-        found.ok_or_else(|| Refusal(Code::NoSuchTerminal, String::new()))
+        found.ok_or_else(|| Refusal(ReplyCode::NoSuchTerminal, String::new()))
     }
 
     fn start_watching(&mut self, connection: Key, key: Key, from: u64) -> Result<(), Refusal> {
         let end = self.terminals.get(key).map_or(0, |terminal| terminal.log.end());
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(Refusal(ReplyCode::BadOffset, format!("the output ends at {end}")));
         }
         self.attach(connection, key, from);
         Ok(())
@@ -211,11 +214,11 @@ impl Host {
 
     fn input(&mut self, key: Key, write_id: &str, data: &[u8]) -> Result<(), Refusal> {
         if data.len() > MAX_DATA {
-            return Err(Refusal(Code::BadRequest, format!("more than {MAX_DATA} bytes")));
+            return Err(Refusal(ReplyCode::BadRequest, format!("more than {MAX_DATA} bytes")));
         }
         let Some(terminal) = self.terminals.get_mut(key) else { return Ok(()) };
         match terminal.type_once(write_id, data) {
-            Code::Ok => {}
+            ReplyCode::Ok => {}
             code => return Err(Refusal(code, String::new())),
         }
         self.drive(key, |driver, at, effects| driver.typed(data, at, effects));
@@ -226,28 +229,30 @@ impl Host {
 
     fn signal(&mut self, key: Key, signal: i32) -> Result<(), Refusal> {
         let Some(terminal) = self.terminals.get(key) else { return Ok(()) };
-        let Some(pid) = terminal.pid() else { return Err(Refusal(Code::Exited, String::new())) };
+        let Some(pid) = terminal.pid() else {
+            return Err(Refusal(ReplyCode::Exited, String::new()));
+        };
         let signal = Signal::from_named_raw(signal)
-            .ok_or_else(|| Refusal(Code::BadRequest, format!("no signal {signal}")))?;
+            .ok_or_else(|| Refusal(ReplyCode::BadRequest, format!("no signal {signal}")))?;
         let group = terminal.foreground().unwrap_or(pid);
         rustix::process::kill_process_group(group, signal).map_err(failed)
     }
 
     fn read_log(&mut self, seq: u32, key: Key, from: u64, limit: u32) -> Result<Event, Refusal> {
         let Some(terminal) = self.terminals.get(key) else {
-            return Err(Refusal(Code::NoSuchTerminal, String::new()));
+            return Err(Refusal(ReplyCode::NoSuchTerminal, String::new()));
         };
         let end = terminal.log.end();
         if from > end {
-            return Err(Refusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(Refusal(ReplyCode::BadOffset, format!("the output ends at {end}")));
         }
         let limit = (limit as usize).clamp(1, MAX_CHUNK);
-        let mut cursor = Cursor::new(from);
+        let mut cursor = LogCursor::new(from);
         let mut records = Vec::new();
         let mut taken = 0;
         while taken < limit {
-            let mut visit = |item: Item<'_>| {
-                if let Item::Record { kind, offset, time_ms, data } = item {
+            let mut visit = |item: LogItem<'_>| {
+                if let LogItem::Record { kind, offset, time_ms, data } = item {
                     taken += data.len();
                     records.push(LogRecord { kind, offset, time_ms, data: data.to_vec() });
                 }
@@ -256,10 +261,10 @@ impl Host {
             let dir = terminal.log.dir();
             let progress = cursor
                 .advance(dir, &mut self.scratch, left, &mut visit)
-                .map_err(|error: io::Error| Refusal(Code::Storage, error.to_string()))?;
+                .map_err(|error: io::Error| Refusal(ReplyCode::Storage, error.to_string()))?;
             match progress {
-                Progress::More if records.is_empty() => {}
-                Progress::More | Progress::End => break,
+                ReadProgress::More if records.is_empty() => {}
+                ReadProgress::More | ReadProgress::End => break,
             }
         }
         Ok(Event::LogChunk { seq, next: cursor.offset(), end, records })
@@ -287,22 +292,22 @@ impl Host {
 
 enum Decoded {
     Known(Request),
-    Unknown { seq: Option<u32>, code: Code },
+    Unknown { seq: Option<u32>, code: ReplyCode },
 }
 
 fn next(decoder: &mut wire::Decoder) -> Result<Option<Decoded>, Malformed> {
     let Some(frame) = decoder.next_frame()? else { return Ok(None) };
     Ok(Some(match Request::decode(&frame) {
         Ok(Some(request)) => Decoded::Known(request),
-        Ok(None) => Decoded::Unknown { seq: frame.seq(), code: Code::Unsupported },
-        Err(_) => Decoded::Unknown { seq: frame.seq(), code: Code::BadRequest },
+        Ok(None) => Decoded::Unknown { seq: frame.seq(), code: ReplyCode::Unsupported },
+        Err(_) => Decoded::Unknown { seq: frame.seq(), code: ReplyCode::BadRequest },
     }))
 }
 
 fn ok(seq: u32) -> Answer {
-    Ok(Some(Event::Reply { seq, code: Code::Ok, message: String::new() }))
+    Ok(Some(Event::Reply { seq, code: ReplyCode::Ok, message: String::new() }))
 }
 
 fn failed(error: Errno) -> Refusal {
-    Refusal(Code::Failed, error.to_string())
+    Refusal(ReplyCode::Failed, error.to_string())
 }

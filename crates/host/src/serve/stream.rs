@@ -5,10 +5,10 @@ use rustix::io::Errno;
 
 use super::connection::SOFT_LIMIT_BYTES;
 use super::slots::Key;
-use super::terminal::{Exit, Life, Terminal, WatchState, Watcher};
+use super::terminal::{HostTerminal, Life, ProcessExit, TerminalWatcher, WatchState};
 use super::timers::Due;
 use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, Token, now_ms};
-use crate::log::{Cursor, Item, Progress};
+use crate::log::{LogCursor, LogItem, ReadProgress};
 use wire::{Event, RecordKind};
 
 /// How many bytes of one PTY are read in one turn.
@@ -58,7 +58,7 @@ impl Host {
 
     /// Reads at most `budget` bytes. Returns how many there were.
     fn read_terminal(&mut self, key: Key, budget: usize) -> usize {
-        let Some(pty) = self.terminals.get(key).and_then(Terminal::pty) else { return 0 };
+        let Some(pty) = self.terminals.get(key).and_then(HostTerminal::pty) else { return 0 };
         let mut filled = 0;
         while filled < budget.min(READ_BUFFER_BYTES) {
             match rustix::io::read(&pty.master, &mut self.buffer[filled..]) {
@@ -105,7 +105,7 @@ impl Host {
                 let buffer = connection.buffer();
                 let _ = wire::put_output(buffer, &terminal.id, offset, time_ms, bytes);
             } else {
-                watcher.state = WatchState::Behind(Cursor::new(offset));
+                watcher.state = WatchState::Behind(LogCursor::new(offset));
                 connection.behind.push_back(key);
             }
             written.push(watcher.connection);
@@ -168,8 +168,8 @@ impl Host {
     pub(super) fn attach(&mut self, connection: Key, key: Key, from: u64) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         terminal.watchers.retain(|watcher| watcher.connection != connection);
-        let state = WatchState::Behind(Cursor::new(from));
-        terminal.watchers.push(Watcher { connection, state });
+        let state = WatchState::Behind(LogCursor::new(from));
+        terminal.watchers.push(TerminalWatcher { connection, state });
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.behind.retain(|behind| *behind != key);
             connection.behind.push_back(key);
@@ -194,7 +194,7 @@ impl Host {
                 return;
             }
             let Some(key) = behind.behind.pop_front() else { return };
-            if self.catch_up(connection, key) == Progress::More
+            if self.catch_up(connection, key) == ReadProgress::More
                 && let Some(behind) = self.connections.get_mut(connection)
             {
                 behind.behind.push_back(key);
@@ -203,27 +203,27 @@ impl Host {
     }
 
     /// Reads the log once for one watcher.
-    fn catch_up(&mut self, key: Key, terminal: Key) -> Progress {
-        let Some(terminal) = self.terminals.get_mut(terminal) else { return Progress::End };
-        let Some(connection) = self.connections.get_mut(key) else { return Progress::End };
+    fn catch_up(&mut self, key: Key, terminal: Key) -> ReadProgress {
+        let Some(terminal) = self.terminals.get_mut(terminal) else { return ReadProgress::End };
+        let Some(connection) = self.connections.get_mut(key) else { return ReadProgress::End };
         let watcher = terminal.watchers.iter_mut().find(|watcher| watcher.connection == key);
-        let Some(watcher) = watcher else { return Progress::End };
-        let WatchState::Behind(cursor) = &mut watcher.state else { return Progress::End };
+        let Some(watcher) = watcher else { return ReadProgress::End };
+        let WatchState::Behind(cursor) = &mut watcher.state else { return ReadProgress::End };
         let id = &terminal.id;
         let out = connection.buffer();
         let start = out.len();
-        let mut send = |item: Item<'_>| {
+        let mut send = |item: LogItem<'_>| {
             let _ = put(out, id, item);
         };
         let limit = CATCH_UP_BYTES.min(SOFT_LIMIT_BYTES);
         let progress = cursor.advance(terminal.log.dir(), &mut self.scratch, limit, &mut send);
-        if progress.is_ok_and(|progress| progress == Progress::More) {
-            return Progress::More;
+        if progress.is_ok_and(|progress| progress == ReadProgress::More) {
+            return ReadProgress::More;
         }
         // Everything readable was read. The rest is reported as a gap: the disk was full, or the log
         // cannot be read.
         if cursor.offset() < terminal.log.end() {
-            send(Item::Gap { from: cursor.offset(), to: terminal.log.end() });
+            send(LogItem::Gap { from: cursor.offset(), to: terminal.log.end() });
         }
         watcher.state = WatchState::Head;
         debug_assert!(connection.buffer().len() >= start);
@@ -231,11 +231,11 @@ impl Host {
             watcher.state = WatchState::Ended;
             connection.push(&exited(terminal, exit));
         }
-        Progress::End
+        ReadProgress::End
     }
 
     /// Handles a program's exit: its last output is read, then the exit is reported.
-    pub(super) fn program_ended(&mut self, key: Key, exit: Exit) {
+    pub(super) fn program_ended(&mut self, key: Key, exit: ProcessExit) {
         let mut left = MAX_FINAL_BYTES;
         while left > 0 {
             let count = self.read_terminal(key, READ_BUFFER_BYTES.min(left));
@@ -250,7 +250,7 @@ impl Host {
     }
 
     /// Closes the PTY of a terminal whose program has exited for good, and notifies the watchers.
-    pub(super) fn terminal_ended(&mut self, key: Key, exit: Exit) {
+    pub(super) fn terminal_ended(&mut self, key: Key, exit: ProcessExit) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if let Some(pty) = terminal.pty() {
             let _ = epoll::delete(&self.epoll, &pty.master);
@@ -278,7 +278,7 @@ impl Host {
     }
 }
 
-fn exited(terminal: &Terminal, exit: Exit) -> Event {
+fn exited(terminal: &HostTerminal, exit: ProcessExit) -> Event {
     Event::Exited {
         terminal: terminal.id.clone(),
         offset: terminal.log.end(),
@@ -288,18 +288,18 @@ fn exited(terminal: &Terminal, exit: Exit) -> Event {
 }
 
 /// Writes a log record as the frame that was sent when it was recorded.
-fn put(out: &mut Vec<u8>, terminal: &str, item: Item<'_>) -> Result<(), wire::TooLarge> {
+fn put(out: &mut Vec<u8>, terminal: &str, item: LogItem<'_>) -> Result<(), wire::TooLarge> {
     match item {
-        Item::Record { kind: RecordKind::Resize, offset, time_ms, data } => {
+        LogItem::Record { kind: RecordKind::Resize, offset, time_ms, data } => {
             let &[c0, c1, r0, r1] = data else { return Ok(()) };
             let (cols, rows) = (u16::from_le_bytes([c0, c1]), u16::from_le_bytes([r0, r1]));
             let terminal = terminal.to_owned();
             Event::Resized { terminal, offset, cols, rows, time_ms }.encode(out)
         }
-        Item::Record { offset, time_ms, data, .. } => {
+        LogItem::Record { offset, time_ms, data, .. } => {
             wire::put_output(out, terminal, offset, time_ms, data)
         }
-        Item::Gap { from, to } => {
+        LogItem::Gap { from, to } => {
             Event::Gap { terminal: terminal.to_owned(), from, to }.encode(out)
         }
     }

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::slots::Key;
-use crate::log::{Cursor, Log};
+use crate::log::{Log, LogCursor};
 use crate::pty::Pty;
 use shell::{At, Driver};
-use wire::{Code, Shell, TerminalInfo};
+use wire::{ReplyCode, Shell, TerminalInfo};
 
 /// How many bytes of input may wait for a program that does not read.
 const MAX_INPUT_BYTES: usize = 64 << 10;
@@ -21,7 +21,7 @@ const MAX_INPUT_BYTES: usize = 64 << 10;
 const MAX_WRITE_IDS: usize = 128;
 
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct HostTerminal {
     pub(super) id: String,
     pub(super) life: Life,
     pub(super) shell: Shell,
@@ -29,7 +29,7 @@ pub(super) struct Terminal {
     pub(super) rows: u16,
     pub(super) dir: PathBuf,
     pub(super) log: Log,
-    pub(super) watchers: Vec<Watcher>,
+    pub(super) watchers: Vec<TerminalWatcher>,
     pub(super) input: Input,
     /// The driver of its shell.
     pub(super) driver: Option<Box<Driver>>,
@@ -45,18 +45,18 @@ pub(super) struct Terminal {
 #[derive(Debug)]
 pub(super) enum Life {
     Running { pty: Pty, pid: Pid, session: Pid },
-    Exited(Exit),
+    Exited(ProcessExit),
 }
 
 /// How a program ended: an exit code, or -1 and the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct ProcessExit {
     pub(crate) code: i32,
     pub(crate) signal: i32,
 }
 
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct TerminalWatcher {
     pub(super) connection: Key,
     pub(super) state: WatchState,
 }
@@ -67,12 +67,12 @@ pub(super) enum WatchState {
     /// Up to date: it gets output straight from the PTY.
     Head,
     /// Behind: it reads from the log.
-    Behind(Cursor),
+    Behind(LogCursor),
     /// The exit was reported to it.
     Ended,
 }
 
-impl Terminal {
+impl HostTerminal {
     pub(super) fn pty(&self) -> Option<&Pty> {
         match &self.life {
             Life::Running { pty, .. } => Some(pty),
@@ -140,18 +140,18 @@ impl Terminal {
 
     /// Types bytes: as many as the PTY accepts at once, the rest later. A write with a known id is not
     /// typed again.
-    pub(super) fn type_once(&mut self, write_id: &str, data: &[u8]) -> Code {
-        let Life::Running { pty, .. } = &self.life else { return Code::Exited };
+    pub(super) fn type_once(&mut self, write_id: &str, data: &[u8]) -> ReplyCode {
+        let Life::Running { pty, .. } = &self.life else { return ReplyCode::Exited };
         if self.input.seen(write_id) {
-            return Code::AlreadyApplied;
+            return ReplyCode::AlreadyApplied;
         }
         if self.input.pending.len() + data.len() > MAX_INPUT_BYTES {
-            return Code::InputFull;
+            return ReplyCode::InputFull;
         }
         self.input.remember(write_id);
         self.input.pending.extend(data);
         self.input.write(pty);
-        Code::Ok
+        ReplyCode::Ok
     }
 
     pub(super) fn type_on(&mut self) {

@@ -20,17 +20,17 @@ use rustix::process::{Pid, Signal};
 
 use super::refusal::Refusal;
 use super::slots::Key;
-use super::terminal::{Exit, Input, Life, Terminal};
+use super::terminal::{HostTerminal, Input, Life, ProcessExit};
 use super::timers::Due;
 use super::trial::Trial;
-use super::{Host, Settings};
+use super::{Host, HostSettings};
 use crate::cgroup::Cgroup;
 use crate::log::{Log, Position};
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn};
 use shell::Image;
 use shell::{At, Driver};
-use wire::{Code, Event, Shell};
+use wire::{Event, ReplyCode, Shell};
 
 /// How long the check of an executable may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,13 +44,13 @@ impl Host {
         seq: u32,
     ) -> Result<(), Refusal> {
         if self.trial.is_some() {
-            return Err(Refusal(Code::Busy, "an executable is being tried".into()));
+            return Err(Refusal(ReplyCode::Busy, "an executable is being tried".into()));
         }
         // An upgrade must be possible when terminals have used up all descriptors.
         self.reserve.clear();
         let path = PathBuf::from(OsString::from_vec(path.to_vec()));
         let refused = |error: &dyn std::fmt::Display| {
-            Refusal(Code::BadExecutable, format!("cannot run {}: {error}", path.display()))
+            Refusal(ReplyCode::BadExecutable, format!("cannot run {}: {error}", path.display()))
         };
         let null = OpenOptions::new()
             .read(true)
@@ -84,16 +84,16 @@ impl Host {
     }
 
     /// Handles the exit of a child. Returns whether it was the check.
-    pub(super) fn trial_ended(&mut self, pid: Pid, exit: Exit) -> bool {
+    pub(super) fn trial_ended(&mut self, pid: Pid, exit: ProcessExit) -> bool {
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.pid == pid) else {
             return false;
         };
-        trial.passed = exit == Exit { code: 0, signal: 0 };
+        trial.passed = exit == ProcessExit { code: 0, signal: 0 };
         if !trial.passed {
             let ((connection, seq), path) = (trial.asked, trial.path.display().to_string());
             self.trial = None;
             let message = format!("{path} does not work: {exit:?}");
-            self.reply(connection, seq, Code::BadExecutable, message);
+            self.reply(connection, seq, ReplyCode::BadExecutable, message);
         }
         true
     }
@@ -101,14 +101,15 @@ impl Host {
     /// Replaces the executable if one has passed its check and no terminal is in a transition.
     pub(super) fn upgrade(&mut self) {
         // The same executable must finish ending the processes of closed terminals.
-        let unsettled =
-            |terminal: &Terminal| terminal.driver.as_ref().is_some_and(|driver| !driver.settled());
+        let unsettled = |terminal: &HostTerminal| {
+            terminal.driver.as_ref().is_some_and(|driver| !driver.settled())
+        };
         if !self.closing.is_empty() || self.terminals.iter().any(|(_, found)| unsettled(found)) {
             return;
         }
         let Some(trial) = self.trial.take_if(|trial| trial.passed) else { return };
         let (connection, seq) = trial.asked;
-        self.reply(connection, seq, Code::Ok, String::new());
+        self.reply(connection, seq, ReplyCode::Ok, String::new());
         if let Err(error) = self.become_executable(&trial.path) {
             eprintln!("stead host: cannot become {}: {error}", trial.path.display());
         }
@@ -169,7 +170,7 @@ impl Host {
         let path = |name: &str| {
             image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
         };
-        let settings = Settings {
+        let settings = HostSettings {
             dir: path("dir").ok_or(io::ErrorKind::InvalidData)?,
             boot_id: image.text("boot_id").unwrap_or_default(),
             label: image.text("label").unwrap_or_default(),
@@ -182,7 +183,7 @@ impl Host {
         let cgroup = path("cgroup").map(Cgroup::resume);
         let mut host = Self::new(settings, lock, listener, cgroup)?;
         for terminal in image.images("terminal") {
-            match Terminal::resume(&terminal) {
+            match HostTerminal::resume(&terminal) {
                 Ok(terminal) => host.adopt(terminal),
                 Err(error) => eprintln!("stead host: cannot take a terminal over: {error}"),
             }
@@ -192,7 +193,7 @@ impl Host {
         Ok(host)
     }
 
-    fn adopt(&mut self, terminal: Terminal) {
+    fn adopt(&mut self, terminal: HostTerminal) {
         let (id, pid) = (terminal.id.clone(), terminal.pid());
         let key = self.terminals.insert(terminal);
         self.names.insert(id, key);
@@ -207,7 +208,7 @@ impl Host {
         self.note_written(key);
     }
 
-    pub(super) fn reply(&mut self, connection: Key, seq: u32, code: Code, message: String) {
+    pub(super) fn reply(&mut self, connection: Key, seq: u32, code: ReplyCode, message: String) {
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.push(&Event::Reply { seq, code, message });
         }
@@ -215,7 +216,7 @@ impl Host {
     }
 }
 
-impl Terminal {
+impl HostTerminal {
     fn image(&mut self) -> Image {
         let mut image = Image::default();
         image.put("id", self.id.as_bytes());
@@ -268,7 +269,7 @@ impl Terminal {
                 pid,
                 session: image.number::<i32>("session").and_then(Pid::from_raw).unwrap_or(pid),
             },
-            None => Life::Exited(Exit {
+            None => Life::Exited(ProcessExit {
                 code: image.number("code").unwrap_or(-1),
                 signal: image.number("signal").unwrap_or(0),
             }),

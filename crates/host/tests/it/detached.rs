@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use host::client::Client;
-use wire::{Code, Event, Request};
+use wire::{Event, ReplyCode, Request};
 
 use crate::support::{Dir, EXE, Session, TIMEOUT, is_alive, wait_until};
 
@@ -29,7 +29,7 @@ fn it_outlives_its_starter_and_is_alone_in_its_directory() {
 
     let seq = client.seq();
     let answer = client.ask(&Request::Shutdown { seq }, TIMEOUT).unwrap();
-    assert!(matches!(answer, Event::Reply { code: Code::Ok, .. }));
+    assert!(matches!(answer, Event::Reply { code: ReplyCode::Ok, .. }));
     wait_until("it ends", || (!is_alive(pid)).then_some(()));
     assert!(!run.join("host.sock").exists() && !run.join("host.pid").exists());
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit};
-use wire::{Code, Event, Request};
+use wire::{Event, ReplyCode, Request};
 
 use crate::support::{Dir, EXE, Host, Session, wait_until};
 
@@ -31,11 +31,11 @@ fn no_more_descriptors() {
     let mut opened = 0;
     let refused = loop {
         match session.try_open(host.opening(&format!("t{opened}"), &["cat"])).0 {
-            Code::Ok => opened += 1,
+            ReplyCode::Ok => opened += 1,
             code => break code,
         }
     };
-    assert_eq!(refused, Code::NoMoreDescriptors);
+    assert_eq!(refused, ReplyCode::NoMoreDescriptors);
     assert!(opened > 3);
     works(&mut session, "first");
     // Connections are still accepted, and even the executable can be replaced.
@@ -77,7 +77,7 @@ fn no_more_processes() {
     session.open(host.opening("first", &["sh"]));
     session.attach("first", 0);
     session.open(host.opening("second", &["cat"]));
-    assert_eq!(session.try_open(host.opening("t", &["cat"])).0, Code::NoMoreProcesses);
+    assert_eq!(session.try_open(host.opening("t", &["cat"])).0, ReplyCode::NoMoreProcesses);
     works(&mut session, "first");
     session.ok(|seq| Request::Close { seq, terminal: "second".into() });
     session.open(host.opening("t", &["cat"]));
@@ -102,7 +102,7 @@ fn no_more_ptys() {
     session.open(host.opening("first", &["sh"]));
     session.attach("first", 0);
     session.open(host.opening("second", &["cat"]));
-    assert_eq!(session.try_open(host.opening("t", &["cat"])).0, Code::NoMoreTerminals);
+    assert_eq!(session.try_open(host.opening("t", &["cat"])).0, ReplyCode::NoMoreTerminals);
     works(&mut session, "first");
     session.ok(|seq| Request::Close { seq, terminal: "second".into() });
     session.open(host.opening("t", &["cat"]));

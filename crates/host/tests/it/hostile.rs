@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use host::client;
-use wire::{Code, Event, Request};
+use wire::{Event, ReplyCode, Request};
 
 use crate::support::{Host, TIMEOUT, wait_until};
 
@@ -74,14 +74,17 @@ fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
             seen.push(Event::decode(&frame).unwrap().unwrap());
         }
     }
-    let replies: Vec<(u32, Code)> = seen[1..]
+    let replies: Vec<(u32, ReplyCode)> = seen[1..]
         .iter()
         .map(|event| match event {
             Event::Reply { seq, code, .. } => (*seq, *code),
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(replies, [(7, Code::Unsupported), (8, Code::BadRequest), (9, Code::Ok)]);
+    assert_eq!(
+        replies,
+        [(7, ReplyCode::Unsupported), (8, ReplyCode::BadRequest), (9, ReplyCode::Ok)]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use host::client::Client;
-use wire::{Code, Event, Request, Shell, TerminalInfo};
+use wire::{Event, ReplyCode, Request, Shell, TerminalInfo};
 
 /// How long anything may take before a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// The code a request is answered with.
-    pub fn code(&mut self, make: impl FnOnce(u32) -> Request) -> (Code, String) {
+    pub fn code(&mut self, make: impl FnOnce(u32) -> Request) -> (ReplyCode, String) {
         match self.ask(make) {
             Event::Reply { code, message, .. } => (code, message),
             other => panic!("no reply but {other:?}"),
@@ -151,15 +151,15 @@ impl Session {
 
     pub fn ok(&mut self, make: impl FnOnce(u32) -> Request) {
         let (code, message) = self.code(make);
-        assert_eq!(code, Code::Ok, "{message}");
+        assert_eq!(code, ReplyCode::Ok, "{message}");
     }
 
     pub fn open(&mut self, opening: Request) {
         let (code, message) = self.try_open(opening);
-        assert_eq!(code, Code::Ok, "{message}");
+        assert_eq!(code, ReplyCode::Ok, "{message}");
     }
 
-    pub fn try_open(&mut self, opening: Request) -> (Code, String) {
+    pub fn try_open(&mut self, opening: Request) -> (ReplyCode, String) {
         self.code(|number| {
             let mut opening = opening;
             if let Request::Open { seq, .. } = &mut opening {

@@ -1,6 +1,6 @@
 //! Opening, typing, resizing, ending.
 
-use wire::{Code, Event, Request};
+use wire::{Event, ReplyCode, Request};
 
 use crate::support::{Host, Session, contains, is_alive, text, wait_until};
 
@@ -36,8 +36,8 @@ fn what_is_shown_is_in_the_same_stream_as_what_is_said() {
     session.ok(show("t", b"for the eyes alone"));
     session.see("for the eyes alone");
     assert_eq!(session.info("t").end_offset, session.output.len() as u64);
-    assert_eq!(session.code(show("other", b"x")).0, Code::NoSuchTerminal);
-    assert_eq!(session.code(show("t", &[b'x'; wire::MAX_DATA + 1])).0, Code::BadRequest);
+    assert_eq!(session.code(show("other", b"x")).0, ReplyCode::NoSuchTerminal);
+    assert_eq!(session.code(show("t", &[b'x'; wire::MAX_DATA + 1])).0, ReplyCode::BadRequest);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn exit_status_is_kept_until_it_is_acknowledged() {
         write_id: String::new(),
         data: b"x".to_vec(),
     });
-    assert_eq!(code, Code::Exited);
+    assert_eq!(code, ReplyCode::Exited);
     later.ok(|seq| Request::AckExit { seq, terminal: "t".into() });
     assert!(later.list().is_empty());
 }
@@ -127,9 +127,9 @@ fn a_write_id_is_applied_once() {
         let (write_id, data) = (id.to_owned(), b"echo on''ce\n".to_vec());
         session.code(|seq| Request::Input { seq, terminal: "t".into(), write_id, data }).0
     };
-    assert_eq!(write("w1"), Code::Ok);
-    assert_eq!(write("w1"), Code::AlreadyApplied);
-    assert_eq!(write("w2"), Code::Ok);
+    assert_eq!(write("w1"), ReplyCode::Ok);
+    assert_eq!(write("w1"), ReplyCode::AlreadyApplied);
+    assert_eq!(write("w2"), ReplyCode::Ok);
     session.input("t", b"echo the''end\n");
     session.see("theend");
     let output = text(&session.output);
@@ -154,11 +154,11 @@ fn input_waits_for_a_program_that_does_not_read_up_to_a_bound() {
             data: vec![b'x'; 4096],
         });
         match code {
-            Code::Ok => taken += 4096,
+            ReplyCode::Ok => taken += 4096,
             code => break code,
         }
     };
-    assert_eq!(refused, Code::InputFull);
+    assert_eq!(refused, ReplyCode::InputFull);
     assert!((60_000..100_000).contains(&taken), "{taken}");
     let pid = session.info("t").pid;
     rustix::process::kill_process(
@@ -206,7 +206,7 @@ fn a_resize_reaches_the_program_the_log_and_the_watchers() {
     assert_eq!(sizes, [(80, 24), (101, 33)]);
     let (code, _) =
         session.code(|seq| Request::Resize { seq, terminal: "t".into(), cols: 0, rows: 1 });
-    assert_eq!(code, Code::BadRequest);
+    assert_eq!(code, ReplyCode::BadRequest);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_signal_goes_to_the_foreground_group() {
     session.see("status 143");
     let (code, _) =
         session.code(|seq| Request::Signal { seq, terminal: "t".into(), signal: 12345 });
-    assert_eq!(code, Code::BadRequest);
+    assert_eq!(code, ReplyCode::BadRequest);
 }
 
 #[test]
@@ -285,20 +285,20 @@ fn what_cannot_be_opened_is_reported_precisely() {
     let mut session = host.connect();
     session.open(host.opening("t", &["cat"]));
     let mut code = |opening: Request| session.try_open(opening).0;
-    assert_eq!(code(host.opening("t", &["cat"])), Code::Exists);
-    assert_eq!(code(host.opening("../x", &["cat"])), Code::BadRequest);
-    assert_eq!(code(host.opening("x", &["no-such-program"])), Code::NotExecutable);
-    assert_eq!(code(host.opening("x", &["/etc/passwd"])), Code::NotExecutable);
-    assert_eq!(code(host.opening("x", &[])), Code::BadRequest);
+    assert_eq!(code(host.opening("t", &["cat"])), ReplyCode::Exists);
+    assert_eq!(code(host.opening("../x", &["cat"])), ReplyCode::BadRequest);
+    assert_eq!(code(host.opening("x", &["no-such-program"])), ReplyCode::NotExecutable);
+    assert_eq!(code(host.opening("x", &["/etc/passwd"])), ReplyCode::NotExecutable);
+    assert_eq!(code(host.opening("x", &[])), ReplyCode::BadRequest);
     let mut elsewhere = host.opening("x", &["cat"]);
     if let Request::Open { dir, .. } = &mut elsewhere {
         *dir = b"/proc/nowhere".to_vec();
     }
-    assert_eq!(code(elsewhere), Code::Storage);
-    assert_eq!(code(host.opening("u", &["cat"])), Code::Ok);
-    assert_eq!(code(host.opening("v", &["cat"])), Code::TooManyTerminals);
+    assert_eq!(code(elsewhere), ReplyCode::Storage);
+    assert_eq!(code(host.opening("u", &["cat"])), ReplyCode::Ok);
+    assert_eq!(code(host.opening("v", &["cat"])), ReplyCode::TooManyTerminals);
     let unknown = |seq| Request::Close { seq, terminal: "w".into() };
-    assert_eq!(session.code(unknown).0, Code::NoSuchTerminal);
+    assert_eq!(session.code(unknown).0, ReplyCode::NoSuchTerminal);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_terminal_goes_on_at_the_end_of_its_log_under_another_host() {
     assert_eq!(there.output, b"one\r\ntwo\r\n");
     let mut beyond = Session::connect(&other.run);
     let (code, _) = beyond.code(|seq| Request::Attach { seq, terminal: "t".into(), from: end + 6 });
-    assert_eq!(code, Code::BadOffset);
+    assert_eq!(code, ReplyCode::BadOffset);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use wire::{Code, Request};
+use wire::{ReplyCode, Request};
 
 use crate::support::{EXE, Host, Session, text, wait_until};
 
@@ -79,12 +79,12 @@ fn write_ids_and_waiting_input_survive_an_upgrade() {
             .0
     };
     for id in 0..6 {
-        assert_eq!(write(&mut session, id), Code::Ok);
+        assert_eq!(write(&mut session, id), ReplyCode::Ok);
     }
     session.ok(|seq| Request::Upgrade { seq, path: EXE.into() });
     let mut session = upgraded(&host, session);
     for id in 0..6 {
-        assert_eq!(write(&mut session, id), Code::AlreadyApplied);
+        assert_eq!(write(&mut session, id), ReplyCode::AlreadyApplied);
     }
     let pid = rustix::process::Pid::from_raw(session.info("t").pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::USR1).unwrap();
@@ -113,7 +113,7 @@ fn an_executable_that_does_not_work_is_refused_and_nothing_changes() {
     ] {
         let name = text(&path);
         let (code, message) = session.code(|seq| Request::Upgrade { seq, path });
-        assert_eq!(code, Code::BadExecutable, "{name}: {message}");
+        assert_eq!(code, ReplyCode::BadExecutable, "{name}: {message}");
     }
     session.input("t", b"echo still $((40+2))\n");
     session.see("still 42");

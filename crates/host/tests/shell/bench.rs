@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use wire::{Code, Event, IfBusy, Outcome, Request, Sections, Shell, StdinMode, Stream};
+use wire::{Event, IfBusy, Outcome, ReplyCode, Request, Sections, Shell, StdinMode, Stream};
 
 use crate::support::{Host, Session, TIMEOUT};
 
@@ -116,7 +116,7 @@ impl Bench {
     }
 
     /// Hands a command in; how that was answered.
-    pub fn submit(&mut self, spec: &Spec) -> Code {
+    pub fn submit(&mut self, spec: &Spec) -> ReplyCode {
         let (terminal, spec) = (self.terminal.clone(), spec.clone());
         let code = self.session.code(|seq| Request::Exec {
             seq,
@@ -169,7 +169,7 @@ impl Bench {
 
     pub fn run_spec(&mut self, spec: &Spec) -> Ran {
         let begun = Instant::now();
-        assert_eq!(self.submit(spec), Code::Ok);
+        assert_eq!(self.submit(spec), ReplyCode::Ok);
         let mut took = None;
         let mut ran = {
             let id = spec.command.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::{Code, Outcome, Request, Shell};
+use wire::{Outcome, ReplyCode, Request, Shell};
 
 use crate::bench::Bench;
 use crate::support::Host;
@@ -11,7 +11,7 @@ fn ends_with_program(host: &Host, shell: Shell) -> Bench {
     let mut bench = Bench::new(host, shell);
     let terminal = bench.terminal.clone();
     let code = bench.session.code(|seq| Request::EndWithProgram { seq, terminal }).0;
-    assert_eq!(code, Code::Ok);
+    assert_eq!(code, ReplyCode::Ok);
     bench
 }
 
@@ -26,7 +26,7 @@ fn a_terminal_that_ends_with_its_program_exits_as_its_shell_does() {
         let (_, code, signal) = bench.session.exited(&terminal);
         assert_eq!((code, signal), (5, 0), "{shell:?}");
         let spec = bench.spec(b"echo still here");
-        assert_eq!(bench.submit(&spec), Code::NotDrivable, "{shell:?}");
+        assert_eq!(bench.submit(&spec), ReplyCode::NotDrivable, "{shell:?}");
         bench.close();
     }
 }
@@ -60,7 +60,7 @@ fn a_shell_that_the_host_replaces_does_not_end_its_terminal() {
     assert_eq!(bench.run("echo $kept").text(), (0, "1\n", ""));
     let (terminal, state) = (bench.terminal.clone(), Vec::new());
     let code = bench.session.code(|seq| Request::Replace { seq, terminal, state }).0;
-    assert_eq!(code, Code::Ok);
+    assert_eq!(code, ReplyCode::Ok);
     assert_eq!(bench.run("echo ${kept-fresh}").text(), (0, "fresh\n", ""));
     bench.close();
 }

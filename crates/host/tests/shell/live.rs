@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::{Code, Event, IfBusy, Outcome, Request, Shell, StdinMode, Stream};
+use wire::{Event, IfBusy, Outcome, ReplyCode, Request, Shell, StdinMode, Stream};
 
 use crate::bench::Bench;
 use crate::support::{Host, TIMEOUT, contains, is_alive, wait_until};
@@ -86,9 +86,9 @@ fn a_persons_program_is_never_typed_into() {
         spec.if_busy = IfBusy::Fail;
         bench.submit(&spec)
     };
-    assert_eq!(busy(&mut bench), Code::Busy);
+    assert_eq!(busy(&mut bench), ReplyCode::Busy);
     let spec = bench.spec(b"echo waited");
-    assert_eq!(bench.submit(&spec), Code::Ok);
+    assert_eq!(bench.submit(&spec), ReplyCode::Ok);
     bench.types("typed\r");
     bench.session.see("typed\r\ntyped\r\n");
     bench.types("\x04");
@@ -136,7 +136,7 @@ fn variables_and_directory_hold_for_one_command() {
     }
     let mut spec = bench.spec(b"echo x");
     spec.env = vec![(b"no-name".to_vec(), b"".to_vec())];
-    assert_eq!(bench.submit(&spec), Code::BadRequest);
+    assert_eq!(bench.submit(&spec), ReplyCode::BadRequest);
     bench.close();
 }
 
@@ -156,9 +156,9 @@ fn input_is_given_or_fed_once() {
         let (command, write_id, data) = (spec.command.clone(), write_id.to_owned(), data.to_vec());
         bench.session.code(|seq| Request::ExecStdin { seq, command, write_id, data, eof }).0
     };
-    assert_eq!(feed("a", b"second\n", false), Code::Ok);
-    assert_eq!(feed("a", b"second\n", false), Code::AlreadyApplied);
-    assert_eq!(feed("b", b"third\n", true), Code::Ok);
+    assert_eq!(feed("a", b"second\n", false), ReplyCode::Ok);
+    assert_eq!(feed("a", b"second\n", false), ReplyCode::AlreadyApplied);
+    assert_eq!(feed("b", b"third\n", true), ReplyCode::Ok);
     let ran = bench.done(&spec.command);
     assert_eq!(ran.text(), (0, "first\nsecond\nthird\nend\n", ""));
     let large = vec![b'x'; 400_000];
@@ -304,9 +304,11 @@ fn a_script_is_applied_quietly() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.session.see("$ ");
-    for (script, code) in
-        [("export Q='a b'", Code::Ok), ("false", Code::Failed), ("export Q=2", Code::Ok)]
-    {
+    for (script, code) in [
+        ("export Q='a b'", ReplyCode::Ok),
+        ("false", ReplyCode::Failed),
+        ("export Q=2", ReplyCode::Ok),
+    ] {
         let (terminal, script) = (bench.terminal.clone(), script.as_bytes().to_vec());
         let found = bench.session.code(|seq| Request::Apply { seq, terminal, script }).0;
         assert_eq!(found, code);
@@ -410,7 +412,7 @@ fn terminals_run_side_by_side_without_mixing_a_byte() {
         for (nth, bench) in benches.iter_mut().enumerate() {
             let text = format!("n=${{n-{nth}}}; for i in {{1..2000}}; do echo $n.$i.{round}; done");
             let spec = bench.spec(text.as_bytes());
-            assert_eq!(bench.submit(&spec), Code::Ok);
+            assert_eq!(bench.submit(&spec), ReplyCode::Ok);
             specs.push(spec);
         }
         for (nth, (bench, spec)) in benches.iter_mut().zip(specs).enumerate() {

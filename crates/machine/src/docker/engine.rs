@@ -43,7 +43,7 @@ pub(super) enum EngineKind {
 
 /// An engine that is connected.
 #[derive(Debug, Clone)]
-pub(super) struct Engine {
+pub(super) struct ContainerEngine {
     pub(super) client: Client,
     pub(super) kind: EngineKind,
 }
@@ -67,7 +67,7 @@ pub(super) struct EngineLink {
     /// The configured address; empty for `DOCKER_HOST` or the default sockets.
     address: String,
     /// The engine that responded last.
-    engine: Mutex<Option<Engine>>,
+    engine: Mutex<Option<ContainerEngine>>,
 }
 
 impl EngineLink {
@@ -75,7 +75,7 @@ impl EngineLink {
         Self { address, engine: Mutex::default() }
     }
 
-    pub(super) async fn get(&self) -> Result<Engine, ProviderError> {
+    pub(super) async fn get(&self) -> Result<ContainerEngine, ProviderError> {
         let known = self.engine.lock().clone();
         if let Some(engine) = known {
             return Ok(engine);
@@ -87,14 +87,14 @@ impl EngineLink {
     }
 
     /// Reconnects: the last engine may have stopped, and another may have started.
-    pub(super) async fn refresh(&self) -> Result<Engine, String> {
-        let engine = Engine::connect(&self.address).await?;
+    pub(super) async fn refresh(&self) -> Result<ContainerEngine, String> {
+        let engine = ContainerEngine::connect(&self.address).await?;
         *self.engine.lock() = Some(engine.clone());
         Ok(engine)
     }
 }
 
-impl Engine {
+impl ContainerEngine {
     /// Connects to the engine at this address, or to the first default socket that responds.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ mod tests {
             ("tcp://10.0.0.1:2375", "on this machine"),
             ("unix:///nowhere/engine.sock", "/nowhere/engine.sock"),
         ] {
-            let error = Engine::connect(address).await.unwrap_err();
+            let error = ContainerEngine::connect(address).await.unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
-use super::engine::{self, Engine};
+use super::engine::{self, ContainerEngine};
 use crate::blocking::blocking;
 use crate::disk::skeleton;
 use crate::files::remove_all;
@@ -81,7 +81,7 @@ impl Images {
     /// Pulls or imports an image, unless the engine has it.
     pub(super) async fn ready(
         &self,
-        engine: &Engine,
+        engine: &ContainerEngine,
         name: Option<&str>,
     ) -> Result<EngineImage, ProviderError> {
         let Some(name) = name else { return self.machine_image(engine).await };
@@ -98,7 +98,7 @@ impl Images {
         (is_image_name(name) && root.is_dir()).then_some(root)
     }
 
-    async fn machine_image(&self, engine: &Engine) -> Result<EngineImage, ProviderError> {
+    async fn machine_image(&self, engine: &ContainerEngine) -> Result<EngineImage, ProviderError> {
         let known = || self.machine_image.lock().clone();
         let reference = match known() {
             Some(reference) => reference,
@@ -122,7 +122,10 @@ impl Images {
         *self.machine_image.lock() = None;
     }
 
-    async fn import_machine_image(&self, engine: &Engine) -> Result<String, ProviderError> {
+    async fn import_machine_image(
+        &self,
+        engine: &ContainerEngine,
+    ) -> Result<String, ProviderError> {
         let root = self.home.join("templates").join("container.root");
         let files = root.clone();
         let key = blocking(IMPORTING, move || {
@@ -139,7 +142,7 @@ impl Images {
 
     async fn import(
         &self,
-        engine: &Engine,
+        engine: &ContainerEngine,
         name: &str,
         root: PathBuf,
     ) -> Result<String, ProviderError> {
@@ -158,7 +161,7 @@ impl Images {
     /// Uploads a directory as an image, unless the engine has it.
     async fn upload(
         &self,
-        engine: &Engine,
+        engine: &ContainerEngine,
         repository: &str,
         tag: &str,
         root: &Path,
@@ -183,7 +186,7 @@ impl Images {
     }
 
     /// Pulls an image from a registry, unless the engine has it.
-    async fn pulled(&self, engine: &Engine, name: &str) -> Result<String, ProviderError> {
+    async fn pulled(&self, engine: &ContainerEngine, name: &str) -> Result<String, ProviderError> {
         if has(engine, name).await.map_err(engine::failed(PULLING))? {
             return Ok(name.to_owned());
         }
@@ -230,7 +233,7 @@ impl Images {
     }
 }
 
-async fn has(engine: &Engine, reference: &str) -> Result<bool, Error> {
+async fn has(engine: &ContainerEngine, reference: &str) -> Result<bool, Error> {
     match engine.client.inspect_image(reference).await {
         Ok(_) => Ok(true),
         Err(error) if engine::is_missing(&error) => Ok(false),

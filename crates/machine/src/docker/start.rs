@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::container::{self, ContainerPlan};
-use super::engine::{ContainerState, Engine, EngineKind, failed};
+use super::engine::{ContainerEngine, ContainerState, EngineKind, failed};
 use super::launch::{self, ContainerLaunch, HANDOFF};
 use super::timing::{POLL_INTERVAL, START_TIMEOUT};
 use crate::files::make_dir;
@@ -34,7 +34,7 @@ const STARTING: &str = "start a container";
 
 /// The parameters for starting a container.
 pub(super) struct ContainerStart<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) engine: &'a ContainerEngine,
     /// The executable that launchers are started from.
     pub(super) executable: &'a Path,
     /// The instance's directory, which exists.
@@ -164,7 +164,7 @@ impl<'a> ContainerLauncher<'a> {
     }
 
     /// Waits until the launcher is done, or the container has ended.
-    async fn finish(&mut self, engine: &Engine, container: &str) -> io::Result<()> {
+    async fn finish(&mut self, engine: &ContainerEngine, container: &str) -> io::Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(status) = timeout(STATE_INTERVAL, self.child.wait()).await {

@@ -12,7 +12,7 @@ use super::timing::POLL_INTERVAL;
 
 /// A cgroup that exists.
 #[derive(Debug, Clone)]
-pub(super) struct Cgroup {
+pub(super) struct InstanceCgroup {
     path: PathBuf,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn of_instance(host: i32, instance: &str) -> Option<PathBuf> {
     path.join("cgroup.freeze").exists().then_some(path)
 }
 
-impl Cgroup {
+impl InstanceCgroup {
     pub(super) fn open(path: PathBuf) -> Option<Self> {
         path.join("cgroup.freeze").exists().then_some(Self { path })
     }

@@ -2,19 +2,19 @@
 
 use std::{fs, path::PathBuf};
 
-use super::cgroup::Cgroup;
+use super::cgroup::InstanceCgroup;
 use super::processes;
 use crate::instance::Metrics;
 
 /// Measures a host, its descendants and the directories of its terminals.
-pub(super) fn measure(host: i32, cgroup: Option<&Cgroup>, dirs: Vec<PathBuf>) -> Metrics {
+pub(super) fn measure(host: i32, cgroup: Option<&InstanceCgroup>, dirs: Vec<PathBuf>) -> Metrics {
     let family: Vec<_> =
         processes::stat(host).into_iter().chain(processes::descendants(host)).collect();
     let living = family.iter().filter(|stat| stat.state != processes::ProcessState::Zombie);
     let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
     // The cgroup also counts processes that were never reaped; the sum also counts the host.
-    let by_cgroup = cgroup.and_then(Cgroup::cpu_us).unwrap_or(0);
+    let by_cgroup = cgroup.and_then(InstanceCgroup::cpu_us).unwrap_or(0);
     Metrics {
         cpu_us: by_process.max(by_cgroup),
         memory_bytes: living.clone().map(|stat| memory(stat.process.pid)).sum(),

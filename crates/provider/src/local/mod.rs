@@ -32,7 +32,7 @@ use crate::instance::{
 };
 use crate::label::{read_label, write_label};
 use crate::traits::{Ports, Provider};
-use cgroup::Cgroup;
+use cgroup::InstanceCgroup;
 use host_process::HostProcess;
 pub use metrics::directory_size;
 use model::{Instance, InstanceId, LeaseId};
@@ -274,9 +274,9 @@ impl Local {
         host.ok_or_else(|| ProviderError::Gone { instance: id.clone() })
     }
 
-    fn cgroup(&self, id: &InstanceId) -> Option<Cgroup> {
+    fn cgroup(&self, id: &InstanceId) -> Option<InstanceCgroup> {
         let path = read_label::<HostLabel>(&self.dir(id))?.cgroup?;
-        Cgroup::open(path)
+        InstanceCgroup::open(path)
     }
 }
 

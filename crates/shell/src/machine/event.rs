@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::status::End;
 
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum MachineEvent<'a> {
     /// The shell has read its rc file.
     Ready,
     /// The shell left a record of a run: an exit code, or only that the run has begun.
@@ -145,7 +145,7 @@ pub enum Action {
     },
     /// Send a signal to the current command; answered if it was not sent.
     Signal(Signal),
-    /// Read the state FIFO; followed by [`Event::DumpRead`].
+    /// Read the state FIFO; followed by [`MachineEvent::DumpRead`].
     ReadDump,
     /// Settle a run that has ended: take over the state and report; answered.
     Complete(Box<Completion>),
@@ -191,7 +191,7 @@ pub enum Action {
     ForgetAutoExit,
     /// Prepare for another shell, with a given state if there is one.
     Reset(Option<Replacement>),
-    /// Start a shell; followed by [`Event::LaunchFailed`] on failure.
+    /// Start a shell; followed by [`MachineEvent::LaunchFailed`] on failure.
     Launch {
         failures: u32,
         after_death: bool,

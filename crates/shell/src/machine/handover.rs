@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::job::Job;
-use super::phase::{Idle, Phase, Poll, PromptState, Redraw, Run, Stage};
+use super::phase::{Idle, MachinePhase, Poll, PromptState, Redraw, Run, Stage};
 use super::queue::Waiting;
-use super::{Capabilities, Machine};
+use super::{Machine, ShellCapabilities};
 use crate::spec::Spec;
 
 /// The part of a machine that is handed over to the next executable.
@@ -31,7 +31,7 @@ pub struct HandedRun {
 
 impl Machine {
     /// Continues where the machine of another executable stopped.
-    pub fn resume(capabilities: Capabilities, handover: Handover, now: Instant) -> Self {
+    pub fn resume(capabilities: ShellCapabilities, handover: Handover, now: Instant) -> Self {
         let mut machine = Self::new(capabilities);
         machine.number = handover.number;
         machine.key = handover.key % capabilities.keys;
@@ -55,9 +55,9 @@ impl Machine {
                 if let Some(status) = handed.status {
                     run.stage = Stage::Ended { at: now, status };
                 }
-                Phase::Running(Box::new(run))
+                MachinePhase::Running(Box::new(run))
             }
-            None => Phase::Idle(Idle {
+            None => MachinePhase::Idle(Idle {
                 prompt: PromptState::Unknown,
                 poll: Poll::soon(now),
                 redraw: Redraw::default(),

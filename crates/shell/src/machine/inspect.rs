@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::job::Job;
-use super::phase::{Phase, Run};
+use super::phase::{MachinePhase, Run};
 use super::queue::{Queue, Waiting};
 
 /// Whether a command would have to wait.
@@ -28,8 +28,13 @@ impl Machine {
     /// Returns whether the shell is about to leave a record.
     pub fn awaits_record(&self) -> bool {
         match self.phase {
-            Phase::Starting(_) | Phase::Running(_) | Phase::Redrawing(_) => true,
-            Phase::Absent | Phase::Idle(_) | Phase::Ending(_) | Phase::Over => false,
+            MachinePhase::Starting(_) | MachinePhase::Running(_) | MachinePhase::Redrawing(_) => {
+                true
+            }
+            MachinePhase::Absent
+            | MachinePhase::Idle(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => false,
         }
     }
 
@@ -38,25 +43,30 @@ impl Machine {
         let script = |waiting: &Waiting| matches!(waiting, Waiting::Script { .. });
         !self.queue.iter().any(script)
             && match &self.phase {
-                Phase::Idle(_) | Phase::Over => true,
-                Phase::Running(run) => matches!(run.job, Job::Command { .. }),
-                Phase::Absent | Phase::Starting(_) | Phase::Redrawing(_) | Phase::Ending(_) => {
-                    false
-                }
+                MachinePhase::Idle(_) | MachinePhase::Over => true,
+                MachinePhase::Running(run) => matches!(run.job, Job::Command { .. }),
+                MachinePhase::Absent
+                | MachinePhase::Starting(_)
+                | MachinePhase::Redrawing(_)
+                | MachinePhase::Ending(_) => false,
             }
     }
 
     pub fn availability(&self) -> Availability {
         match &self.phase {
-            Phase::Absent | Phase::Running(_) | Phase::Ending(_) => Availability::Busy,
-            Phase::Over => Availability::Free,
-            Phase::Idle(_) | Phase::Starting(_) | Phase::Redrawing(_) if !self.queue.is_empty() => {
+            MachinePhase::Absent | MachinePhase::Running(_) | MachinePhase::Ending(_) => {
                 Availability::Busy
             }
-            Phase::Idle(_) => {
+            MachinePhase::Over => Availability::Free,
+            MachinePhase::Idle(_) | MachinePhase::Starting(_) | MachinePhase::Redrawing(_)
+                if !self.queue.is_empty() =>
+            {
+                Availability::Busy
+            }
+            MachinePhase::Idle(_) => {
                 Availability::DependsOnTerminal { entered: self.keyboard.entered.is_some() }
             }
-            Phase::Starting(_) | Phase::Redrawing(_) => Availability::Free,
+            MachinePhase::Starting(_) | MachinePhase::Redrawing(_) => Availability::Free,
         }
     }
 
@@ -73,32 +83,32 @@ impl Machine {
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over)
+        matches!(self.phase, MachinePhase::Over)
     }
 
     /// Returns whether it matters that a drive file has begun.
     pub fn awaits_begun(&self) -> bool {
         match &self.phase {
-            Phase::Running(run) => !run.has_begun(),
-            Phase::Ending(ending) => !ending.run.has_begun(),
-            Phase::Absent
-            | Phase::Starting(_)
-            | Phase::Idle(_)
-            | Phase::Redrawing(_)
-            | Phase::Over => false,
+            MachinePhase::Running(run) => !run.has_begun(),
+            MachinePhase::Ending(ending) => !ending.run.has_begun(),
+            MachinePhase::Absent
+            | MachinePhase::Starting(_)
+            | MachinePhase::Idle(_)
+            | MachinePhase::Redrawing(_)
+            | MachinePhase::Over => false,
         }
     }
 
     /// Returns the current run.
     pub fn run(&self) -> Option<&Run> {
         match &self.phase {
-            Phase::Running(run) => Some(run),
-            Phase::Absent
-            | Phase::Starting(_)
-            | Phase::Idle(_)
-            | Phase::Redrawing(_)
-            | Phase::Ending(_)
-            | Phase::Over => None,
+            MachinePhase::Running(run) => Some(run),
+            MachinePhase::Absent
+            | MachinePhase::Starting(_)
+            | MachinePhase::Idle(_)
+            | MachinePhase::Redrawing(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => None,
         }
     }
 

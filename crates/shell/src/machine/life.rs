@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::event::{Action, StateSource};
 use super::keyboard::Keyboard;
-use super::phase::{Ending, Idle, Phase, Poll, PromptState, Redraw};
+use super::phase::{Ending, Idle, MachinePhase, Poll, PromptState, Redraw};
 use super::{Actions, Machine};
 use crate::effect::Happened;
 use crate::screen;
@@ -17,21 +17,21 @@ const MAX_FAILURES: u32 = 3;
 impl Machine {
     pub(super) fn dump_read(&mut self, complete: bool, now: Instant, actions: &mut Actions) {
         match &mut self.phase {
-            Phase::Starting(starting) => {
+            MachinePhase::Starting(starting) => {
                 starting.dumped |= complete;
                 if starting.ready && starting.dumped {
                     self.started(now, actions);
                 }
             }
-            Phase::Running(run) => {
+            MachinePhase::Running(run) => {
                 run.dumped |= complete;
                 self.try_finish(now, actions);
             }
-            Phase::Absent
-            | Phase::Idle(_)
-            | Phase::Redrawing(_)
-            | Phase::Ending(_)
-            | Phase::Over => {}
+            MachinePhase::Absent
+            | MachinePhase::Idle(_)
+            | MachinePhase::Redrawing(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => {}
         }
     }
 
@@ -40,7 +40,7 @@ impl Machine {
         actions.push(Action::TakeFirstDump);
         self.failures = 0;
         self.queue.restart_timeouts(now);
-        self.phase = Phase::Idle(Idle {
+        self.phase = MachinePhase::Idle(Idle {
             prompt: PromptState::Unknown,
             poll: Poll::starting(now),
             redraw: Redraw::default(),
@@ -57,15 +57,15 @@ impl Machine {
     ) {
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         let mut after_death = false;
-        let by_itself = match std::mem::replace(&mut self.phase, Phase::Absent) {
-            Phase::Running(run) if !run.has_begun() => {
+        let by_itself = match std::mem::replace(&mut self.phase, MachinePhase::Absent) {
+            MachinePhase::Running(run) if !run.has_begun() => {
                 // It was exiting when the key was typed, and never read it.
                 self.forget_auto_exit(actions);
                 let started = run.started;
                 self.ended_early(*run, End::of(Outcome::NotStarted), started, actions);
                 true
             }
-            Phase::Running(run) => {
+            MachinePhase::Running(run) => {
                 after_death = true;
                 actions.push(Action::TrimGoodbye);
                 let recorded = run.status();
@@ -79,24 +79,24 @@ impl Machine {
                 actions.push(run.complete(end, status, ended, StateSource::ShellGone));
                 true
             }
-            Phase::Ending(ending) => {
+            MachinePhase::Ending(ending) => {
                 let Ending { run, end, ended, .. } = *ending;
                 self.ended_early(run, end, ended, actions);
                 false
             }
-            Phase::Starting(_) => {
+            MachinePhase::Starting(_) => {
                 self.failures += 1;
                 false
             }
-            Phase::Idle(_) | Phase::Redrawing(_) => {
+            MachinePhase::Idle(_) | MachinePhase::Redrawing(_) => {
                 self.forget_auto_exit(actions);
                 true
             }
-            Phase::Over => {
-                self.phase = Phase::Over;
+            MachinePhase::Over => {
+                self.phase = MachinePhase::Over;
                 return;
             }
-            Phase::Absent => false,
+            MachinePhase::Absent => false,
         };
         if by_itself && self.replacement.is_none() {
             if self.ends_with_shell {
@@ -122,7 +122,7 @@ impl Machine {
 
     /// Ends for good, with the exit code or the signal of the last shell.
     pub(super) fn end(&mut self, code: Option<i32>, signal: Option<i32>, actions: &mut Actions) {
-        self.phase = Phase::Over;
+        self.phase = MachinePhase::Over;
         for waiting in self.queue.take_all() {
             actions.push(waiting.never_starts(Outcome::NotStarted));
         }

@@ -30,7 +30,8 @@ mod tests;
 use std::time::{Duration, Instant};
 
 pub use event::{
-    Action, Answer, Completion, Event, Look, PromptProbe, Replacement, RunProbe, StateSource, Swept,
+    Action, Answer, Completion, Look, MachineEvent, PromptProbe, Replacement, RunProbe,
+    StateSource, Swept,
 };
 pub use handover::{HandedRun, Handover};
 pub use inspect::{Availability, Whereabouts};
@@ -41,13 +42,15 @@ pub use queue::Waiting;
 use super::screen::Prompt;
 use super::status::End;
 use keyboard::Keyboard;
-use phase::{EndingDue, Phase, PromptState, Redrawing, RunDue, SETTLE, START_TIMEOUT, Starting};
+use phase::{
+    EndingDue, MachinePhase, PromptState, Redrawing, RunDue, SETTLE, START_TIMEOUT, Starting,
+};
 use queue::Queue;
 use wire::Outcome;
 
 /// How a kind of shell is driven.
 #[derive(Debug, Clone, Copy)]
-pub struct Capabilities {
+pub struct ShellCapabilities {
     /// It reads its commands with a line editor, which a key of ours can interrupt.
     pub edits_lines: bool,
     /// How many keys there are to try.
@@ -59,8 +62,8 @@ pub struct Capabilities {
 /// The state machine of one terminal's shells.
 #[derive(Debug)]
 pub struct Machine {
-    capabilities: Capabilities,
-    phase: Phase,
+    capabilities: ShellCapabilities,
+    phase: MachinePhase,
     queue: Queue,
     keyboard: Keyboard,
     prompt: Prompt,
@@ -79,10 +82,10 @@ pub struct Machine {
 type Actions = Vec<Action>;
 
 impl Machine {
-    pub fn new(capabilities: Capabilities) -> Self {
+    pub fn new(capabilities: ShellCapabilities) -> Self {
         Self {
             capabilities,
-            phase: Phase::Absent,
+            phase: MachinePhase::Absent,
             queue: Queue::default(),
             keyboard: Keyboard::default(),
             prompt: Prompt::default(),
@@ -101,84 +104,88 @@ impl Machine {
 
     /// Takes note that the shell was started.
     pub fn launched(&mut self, now: Instant) {
-        self.phase = Phase::Starting(Starting { since: now, ready: false, dumped: false });
+        self.phase = MachinePhase::Starting(Starting { since: now, ready: false, dumped: false });
     }
 
     /// Returns what to do about an event.
-    pub fn step(&mut self, now: Instant, event: Event<'_>) -> Actions {
+    pub fn step(&mut self, now: Instant, event: MachineEvent<'_>) -> Actions {
         let mut actions = Vec::new();
         self.apply(now, event, &mut actions);
         actions
     }
 
-    fn apply(&mut self, now: Instant, event: Event<'_>, actions: &mut Actions) {
+    fn apply(&mut self, now: Instant, event: MachineEvent<'_>, actions: &mut Actions) {
         match event {
-            Event::Ready => {
-                if let Phase::Starting(starting) = &mut self.phase {
+            MachineEvent::Ready => {
+                if let MachinePhase::Starting(starting) = &mut self.phase {
                     starting.ready = true;
                     actions.push(Action::ReadDump);
                 }
             }
-            Event::Record { number, status } => self.record(number, status, now, actions),
-            Event::Stashed => {
-                if let Phase::Redrawing(redrawing) = &mut self.phase {
+            MachineEvent::Record { number, status } => self.record(number, status, now, actions),
+            MachineEvent::Stashed => {
+                if let MachinePhase::Redrawing(redrawing) = &mut self.phase {
                     redrawing.stashed(now);
                 }
             }
-            Event::Begun => match &mut self.phase {
-                Phase::Running(run) => run.begin(),
-                Phase::Ending(ending) => ending.run.begin(),
-                Phase::Absent
-                | Phase::Starting(_)
-                | Phase::Idle(_)
-                | Phase::Redrawing(_)
-                | Phase::Over => {}
+            MachineEvent::Begun => match &mut self.phase {
+                MachinePhase::Running(run) => run.begin(),
+                MachinePhase::Ending(ending) => ending.run.begin(),
+                MachinePhase::Absent
+                | MachinePhase::Starting(_)
+                | MachinePhase::Idle(_)
+                | MachinePhase::Redrawing(_)
+                | MachinePhase::Over => {}
             },
-            Event::DumpRead { complete } => self.dump_read(complete, now, actions),
-            Event::Exited { code, signal } => self.exited(code, signal, now, actions),
-            Event::LaunchFailed => self.end(None, None, actions),
-            Event::Typed(bytes) => self.typed(bytes, now),
-            Event::Printed(bytes) => self.printed(bytes, now, actions),
-            Event::Tick => self.tick(now, actions),
-            Event::Exec(spec) => {
+            MachineEvent::DumpRead { complete } => self.dump_read(complete, now, actions),
+            MachineEvent::Exited { code, signal } => self.exited(code, signal, now, actions),
+            MachineEvent::LaunchFailed => self.end(None, None, actions),
+            MachineEvent::Typed(bytes) => self.typed(bytes, now),
+            MachineEvent::Printed(bytes) => self.printed(bytes, now, actions),
+            MachineEvent::Tick => self.tick(now, actions),
+            MachineEvent::Exec(spec) => {
                 let until = spec.timeout.map(|timeout| now + timeout);
                 self.enqueue(Waiting::Command { spec, until, attempts: 0 }, now, actions);
             }
-            Event::Apply { token, script } => {
+            MachineEvent::Apply { token, script } => {
                 self.enqueue(Waiting::Script { token, script }, now, actions);
             }
-            Event::Cancel(command) => self.cancel(command, now, actions),
-            Event::Withdraw(command) => self.unqueue(command, Outcome::NotStarted, actions),
-            Event::Signal(signal) => self.signal(signal, now, actions),
-            Event::Replace(state) => {
+            MachineEvent::Cancel(command) => self.cancel(command, now, actions),
+            MachineEvent::Withdraw(command) => self.unqueue(command, Outcome::NotStarted, actions),
+            MachineEvent::Signal(signal) => self.signal(signal, now, actions),
+            MachineEvent::Replace(state) => {
                 self.replacement = Some(Replacement::With(state));
                 match &self.phase {
-                    Phase::Running(_) => {
+                    MachinePhase::Running(_) => {
                         self.end_run(End::of(Outcome::Cancelled), now, actions);
                     }
-                    Phase::Starting(_) | Phase::Idle(_) | Phase::Redrawing(_) => {
+                    MachinePhase::Starting(_)
+                    | MachinePhase::Idle(_)
+                    | MachinePhase::Redrawing(_) => {
                         actions.push(Action::KillShell);
                     }
-                    Phase::Absent | Phase::Ending(_) | Phase::Over => {}
+                    MachinePhase::Absent | MachinePhase::Ending(_) | MachinePhase::Over => {}
                 }
             }
-            Event::Answer(answer) => self.answer(answer, now, actions),
+            MachineEvent::Answer(answer) => self.answer(answer, now, actions),
         }
     }
 
     fn answer(&mut self, answer: Answer, now: Instant, actions: &mut Actions) {
         match (answer, &mut self.phase) {
-            (Answer::Prompt(probe), Phase::Idle(_)) => self.idle_probed(probe, now, actions),
-            (Answer::Prompt(probe), Phase::Redrawing(_)) => self.redrawn(probe, now, actions),
-            (Answer::Prompt(probe), Phase::Running(_)) => {
+            (Answer::Prompt(probe), MachinePhase::Idle(_)) => self.idle_probed(probe, now, actions),
+            (Answer::Prompt(probe), MachinePhase::Redrawing(_)) => {
+                self.redrawn(probe, now, actions)
+            }
+            (Answer::Prompt(probe), MachinePhase::Running(_)) => {
                 self.key_overdue(probe.shown, now, actions);
             }
-            (Answer::Redraw(true), Phase::Idle(_)) => {
-                self.phase = Phase::Redrawing(Redrawing::new(now));
+            (Answer::Redraw(true), MachinePhase::Idle(_)) => {
+                self.phase = MachinePhase::Redrawing(Redrawing::new(now));
                 actions.push(Action::TypeRedraw);
             }
-            (Answer::Run(probe), Phase::Running(_)) => self.run_probed(probe, now, actions),
-            (Answer::Dump { complete, left }, Phase::Running(run)) => {
+            (Answer::Run(probe), MachinePhase::Running(_)) => self.run_probed(probe, now, actions),
+            (Answer::Dump { complete, left }, MachinePhase::Running(run)) => {
                 run.dumped |= complete;
                 match (run.dumped, run.status()) {
                     (false, Some(status)) if left => {
@@ -187,7 +194,7 @@ impl Machine {
                     (true | false, Some(_) | None) => self.try_finish(now, actions),
                 }
             }
-            (Answer::KeyWithdrawn { begun, at_prompt }, Phase::Running(run)) => {
+            (Answer::KeyWithdrawn { begun, at_prompt }, MachinePhase::Running(run)) => {
                 if begun {
                     run.begin();
                 }
@@ -195,23 +202,23 @@ impl Machine {
                     self.retype(actions);
                 }
             }
-            (Answer::Started { harmless }, Phase::Running(run)) => run.harmless = harmless,
-            (Answer::NotStarted, Phase::Running(_)) => self.not_started(now, actions),
-            (Answer::NotRetyped, Phase::Running(_)) => {
+            (Answer::Started { harmless }, MachinePhase::Running(run)) => run.harmless = harmless,
+            (Answer::NotStarted, MachinePhase::Running(_)) => self.not_started(now, actions),
+            (Answer::NotRetyped, MachinePhase::Running(_)) => {
                 self.end_run(End::of(Outcome::NotStarted), now, actions);
             }
-            (Answer::Swept(swept), Phase::Ending(ending)) => {
+            (Answer::Swept(swept), MachinePhase::Ending(ending)) => {
                 let due = ending.swept(swept);
                 act_on_ending(due, actions);
             }
-            (Answer::NotSignalled(signal), Phase::Running(run)) => {
+            (Answer::NotSignalled(signal), MachinePhase::Running(run)) => {
                 run.defer(signal, now);
                 if run.has_opened_streams(now) {
                     // The shell may be back at its prompt, and never be within the command again.
                     actions.push(Action::ProbeRun);
                 }
             }
-            (Answer::Completed { prompt_changed }, Phase::Idle(idle)) => {
+            (Answer::Completed { prompt_changed }, MachinePhase::Idle(idle)) => {
                 idle.redraw.note(prompt_changed, now);
             }
             // The answer to what has been overtaken by the end of the shell.
@@ -238,69 +245,69 @@ impl Machine {
         }
         self.keyboard.note(bytes, now);
         match &mut self.phase {
-            Phase::Idle(idle) => {
+            MachinePhase::Idle(idle) => {
                 idle.prompt = PromptState::Unknown;
                 idle.poll.by(now + SETTLE);
             }
-            Phase::Running(run) => run.touched = true,
-            Phase::Absent
-            | Phase::Starting(_)
-            | Phase::Redrawing(_)
-            | Phase::Ending(_)
-            | Phase::Over => {}
+            MachinePhase::Running(run) => run.touched = true,
+            MachinePhase::Absent
+            | MachinePhase::Starting(_)
+            | MachinePhase::Redrawing(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => {}
         }
     }
 
     fn printed(&mut self, bytes: &[u8], now: Instant, actions: &mut Actions) {
         match &mut self.phase {
-            Phase::Running(run) => {
+            MachinePhase::Running(run) => {
                 run.check = run.check.min(now + Duration::from_millis(2));
                 // What the command wrote before its shell printed this comes before it.
                 actions.push(Action::Drain);
             }
-            Phase::Idle(idle)
+            MachinePhase::Idle(idle)
                 if idle.prompt != PromptState::Unknown || self.keyboard.typed.is_none() =>
             {
                 self.prompt.see(bytes);
             }
-            Phase::Idle(idle) if self.keyboard.entered.is_some() => {
+            MachinePhase::Idle(idle) if self.keyboard.entered.is_some() => {
                 let settled = self.keyboard.typed.map_or(now, |typed| typed + SETTLE).max(now);
                 idle.poll.by(settled + Duration::from_millis(2));
             }
-            Phase::Redrawing(redrawing) => redrawing.note(bytes, now),
-            Phase::Idle(_)
-            | Phase::Absent
-            | Phase::Starting(_)
-            | Phase::Ending(_)
-            | Phase::Over => {}
+            MachinePhase::Redrawing(redrawing) => redrawing.note(bytes, now),
+            MachinePhase::Idle(_)
+            | MachinePhase::Absent
+            | MachinePhase::Starting(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => {}
         }
     }
 
     fn tick(&mut self, now: Instant, actions: &mut Actions) {
-        if !matches!(self.phase, Phase::Starting(_)) {
+        if !matches!(self.phase, MachinePhase::Starting(_)) {
             self.expire_queued(now, actions);
         }
         match &mut self.phase {
-            Phase::Starting(starting) => {
+            MachinePhase::Starting(starting) => {
                 if now >= starting.since + START_TIMEOUT {
                     // The rc file hangs, or became another program.
                     actions.push(Action::KillShell);
                     starting.since = now;
                 }
             }
-            Phase::Idle(idle) => {
+            MachinePhase::Idle(idle) => {
                 if idle.poll.at.is_some_and(|due| due <= now) {
                     idle.poll.at = None;
                     self.advance(now, actions);
                 }
                 self.redraw_if_due(now, actions);
             }
-            Phase::Redrawing(redrawing) => {
+            MachinePhase::Redrawing(redrawing) => {
                 if now >= redrawing.next() {
                     actions.push(Action::ProbePrompt(Look::Passively));
                 }
             }
-            Phase::Running(run) => match run.due(now) {
+            MachinePhase::Running(run) => match run.due(now) {
                 RunDue::Nothing => {}
                 RunDue::TimeOut => self.end_run(End::of(Outcome::TimedOut), now, actions),
                 RunDue::GiveUpDump { status } => {
@@ -311,29 +318,29 @@ impl Machine {
                 RunDue::Signal(signal) => self.signal(signal, now, actions),
                 RunDue::ProbeRun => actions.push(Action::ProbeRun),
             },
-            Phase::Ending(ending) => {
+            MachinePhase::Ending(ending) => {
                 let due = ending.due(now);
                 act_on_ending(due, actions);
             }
-            Phase::Absent | Phase::Over => {}
+            MachinePhase::Absent | MachinePhase::Over => {}
         }
     }
 
-    /// Returns when [`Event::Tick`] is wanted.
+    /// Returns when [`MachineEvent::Tick`] is wanted.
     pub fn deadline(&self) -> Option<Instant> {
         let own = match &self.phase {
-            Phase::Starting(starting) => return Some(starting.since + START_TIMEOUT),
-            Phase::Running(run) => Some(run.next()),
-            Phase::Ending(ending) => Some(ending.next),
-            Phase::Redrawing(redrawing) => Some(redrawing.next()),
-            Phase::Idle(idle) => idle.redraw.at.into_iter().chain(idle.poll.at).min(),
-            Phase::Absent | Phase::Over => None,
+            MachinePhase::Starting(starting) => return Some(starting.since + START_TIMEOUT),
+            MachinePhase::Running(run) => Some(run.next()),
+            MachinePhase::Ending(ending) => Some(ending.next),
+            MachinePhase::Redrawing(redrawing) => Some(redrawing.next()),
+            MachinePhase::Idle(idle) => idle.redraw.at.into_iter().chain(idle.poll.at).min(),
+            MachinePhase::Absent | MachinePhase::Over => None,
         };
         own.into_iter().chain(self.queue.next_expiry()).min()
     }
 
     fn enqueue(&mut self, waiting: Waiting, now: Instant, actions: &mut Actions) {
-        if matches!(self.phase, Phase::Over) {
+        if matches!(self.phase, MachinePhase::Over) {
             actions.push(waiting.never_starts(Outcome::NotStarted));
             return;
         }

@@ -47,7 +47,7 @@ const KILL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The state of a shell.
 #[derive(Debug)]
-pub enum Phase {
+pub enum MachinePhase {
     /// There is no shell; one is about to be launched.
     Absent,
     /// The shell reads its rc file.

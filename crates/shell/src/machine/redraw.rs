@@ -9,12 +9,12 @@
 use std::time::Instant;
 
 use super::event::{Action, PromptProbe};
-use super::phase::{Idle, Phase, Poll, PromptState, Redraw, Redrawing};
+use super::phase::{Idle, MachinePhase, Poll, PromptState, Redraw, Redrawing};
 use super::{Actions, Machine};
 
 impl Machine {
     pub(super) fn redraw_if_due(&mut self, now: Instant, actions: &mut Actions) {
-        let Phase::Idle(idle) = &mut self.phase else { return };
+        let MachinePhase::Idle(idle) = &mut self.phase else { return };
         if !idle.redraw.is_due(self.keyboard.typed, now) {
             return;
         }
@@ -30,7 +30,7 @@ impl Machine {
 
     /// Looks whether the prompt is drawn.
     pub(super) fn redrawn(&mut self, probe: PromptProbe, now: Instant, actions: &mut Actions) {
-        let Phase::Redrawing(redrawing) = &mut self.phase else { return };
+        let MachinePhase::Redrawing(redrawing) = &mut self.phase else { return };
         let stashed = redrawing.stashed;
         // Parts of the prompt may be printed and not read yet.
         if redrawing.waits(stashed && probe.shown && !probe.unread, now) {
@@ -44,7 +44,7 @@ impl Machine {
             PromptState::Unknown
         };
         let poll = Poll::soon(now);
-        self.phase = Phase::Idle(Idle { prompt, poll, redraw: Redraw::default() });
+        self.phase = MachinePhase::Idle(Idle { prompt, poll, redraw: Redraw::default() });
         if stashed {
             self.prompt.drawn(&drawn);
             actions.push(Action::EndRedraw { drawn });

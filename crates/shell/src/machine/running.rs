@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::event::{Action, Look, PromptProbe, Replacement, RunProbe, StateSource};
 use super::job::Job;
 use super::phase::{
-    Ending, Idle, Phase, Poll, PromptState, Redraw, Run, SETTLE, START_TIMEOUT, Stage,
+    Ending, Idle, MachinePhase, Poll, PromptState, Redraw, Run, SETTLE, START_TIMEOUT, Stage,
 };
 use super::queue::Waiting;
 use super::{Actions, Machine};
@@ -21,7 +21,7 @@ const MAX_ATTEMPTS: u32 = 2;
 impl Machine {
     /// Looks whether the shell is at its prompt, if anything waits for that.
     pub(super) fn advance(&self, now: Instant, actions: &mut Actions) {
-        let Phase::Idle(idle) = &self.phase else { return };
+        let MachinePhase::Idle(idle) = &self.phase else { return };
         if self.queue.is_empty() && self.keyboard.entered.is_none() {
             return;
         }
@@ -35,7 +35,7 @@ impl Machine {
 
     /// Starts what waits, if the shell is at its prompt.
     pub(super) fn idle_probed(&mut self, probe: PromptProbe, now: Instant, actions: &mut Actions) {
-        let Phase::Idle(idle) = &mut self.phase else { return };
+        let MachinePhase::Idle(idle) = &mut self.phase else { return };
         if !probe.files {
             // The files that this shell is driven by were removed; the next shell gets others.
             if self.replacement.is_none() {
@@ -78,7 +78,7 @@ impl Machine {
         self.number += 1;
         let mut run = Run::new(self.number, job, now, redraw);
         run.touched = touched;
-        self.phase = Phase::Running(Box::new(run));
+        self.phase = MachinePhase::Running(Box::new(run));
     }
 
     /// The files of a run could not be written: the shell was not touched.
@@ -107,7 +107,7 @@ impl Machine {
                 goes_on = false;
             }
         }
-        self.phase = Phase::Idle(idle);
+        self.phase = MachinePhase::Idle(idle);
         if goes_on {
             self.advance(now, actions);
         }
@@ -120,7 +120,7 @@ impl Machine {
         now: Instant,
         actions: &mut Actions,
     ) {
-        let Phase::Running(run) = &mut self.phase else { return };
+        let MachinePhase::Running(run) = &mut self.phase else { return };
         if run.number != number || run.status().is_some() {
             return;
         }
@@ -138,7 +138,7 @@ impl Machine {
 
     /// Ends the run if its status and its state are there.
     pub(super) fn try_finish(&mut self, now: Instant, actions: &mut Actions) {
-        let Phase::Running(run) = &self.phase else { return };
+        let MachinePhase::Running(run) = &self.phase else { return };
         let Some(status) = run.status().filter(|_| run.dumped || run.harmless) else { return };
         let Some(mut run) = self.take_run() else { return };
         actions.push(Action::Drain);
@@ -177,7 +177,7 @@ impl Machine {
                 actions.push(run.complete(end, Some(end.exit_code.unwrap_or(0)), ended, source));
             }
         }
-        self.phase = Phase::Idle(idle);
+        self.phase = MachinePhase::Idle(idle);
         self.advance(now, actions);
     }
 
@@ -192,7 +192,7 @@ impl Machine {
         } else {
             Ending::new(run, end, now)
         };
-        self.phase = Phase::Ending(Box::new(ending));
+        self.phase = MachinePhase::Ending(Box::new(ending));
     }
 
     /// A run was ended and its shell with it. A command that never began because its shell could not
@@ -223,7 +223,7 @@ impl Machine {
     }
 
     pub(super) fn signal(&mut self, signal: Signal, now: Instant, actions: &mut Actions) {
-        let Phase::Running(run) = &mut self.phase else { return };
+        let MachinePhase::Running(run) = &mut self.phase else { return };
         if run.has_begun() {
             actions.push(Action::Signal(signal));
         } else {
@@ -234,7 +234,7 @@ impl Machine {
 
     /// A command takes its time: does it still run?
     pub(super) fn run_probed(&mut self, probe: RunProbe, now: Instant, actions: &mut Actions) {
-        let Phase::Running(run) = &self.phase else { return };
+        let MachinePhase::Running(run) = &self.phase else { return };
         if probe.left && !probe.files {
             // It ran, and the directory in which it would have recorded its end was removed.
             self.end_run(End::of(Outcome::Lost), now, actions);
@@ -273,13 +273,14 @@ impl Machine {
         }
         let mut poll = Poll::default();
         poll.by(now + SETTLE);
-        self.phase = Phase::Idle(Idle { prompt: PromptState::Unknown, poll, redraw: run.redraw });
+        self.phase =
+            MachinePhase::Idle(Idle { prompt: PromptState::Unknown, poll, redraw: run.redraw });
     }
 
     /// The key had no effect: the line editor was in the middle of something, or a command redefined
     /// what the key runs. The other keys are tried, each once, as long as the shell is at its prompt.
     pub(super) fn key_overdue(&mut self, shown: bool, now: Instant, actions: &mut Actions) {
-        let Phase::Running(run) = &self.phase else { return };
+        let MachinePhase::Running(run) = &self.phase else { return };
         let Stage::Typed { retries, .. } = run.stage else { return };
         // Without a prompt the machine is busy, or the key went to a program: neither is helped by
         // another key.
@@ -298,7 +299,7 @@ impl Machine {
     }
 
     pub(super) fn retype(&mut self, actions: &mut Actions) {
-        let Phase::Running(run) = &mut self.phase else { return };
+        let MachinePhase::Running(run) = &mut self.phase else { return };
         let Stage::Typed { retries, .. } = &mut run.stage else { return };
         *retries += 1;
         if *retries > 1 {
@@ -310,8 +311,8 @@ impl Machine {
 
     /// Takes the run out of the machine. The caller sets the next phase.
     fn take_run(&mut self) -> Option<Run> {
-        match std::mem::replace(&mut self.phase, Phase::Absent) {
-            Phase::Running(run) => Some(*run),
+        match std::mem::replace(&mut self.phase, MachinePhase::Absent) {
+            MachinePhase::Running(run) => Some(*run),
             other => {
                 self.phase = other;
                 None

@@ -162,7 +162,7 @@ fn spec(nth: usize, timeout: Option<Duration>) -> Box<Spec> {
 impl World {
     fn new(ends_with_shell: bool, edits_lines: bool) -> Self {
         let keys = if edits_lines { 4 } else { 1 };
-        let capabilities = Capabilities { edits_lines, keys, redraws: edits_lines };
+        let capabilities = ShellCapabilities { edits_lines, keys, redraws: edits_lines };
         let mut machine = Machine::new(capabilities);
         if ends_with_shell {
             machine.end_with_shell();
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, event: Event<'_>) {
+    fn step(&mut self, event: MachineEvent<'_>) {
         for action in self.machine.step(self.now, event) {
             if let Some(answer) = self.perform(action) {
                 self.step(answer);
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    fn event(&mut self, event: Event<'_>) {
+    fn event(&mut self, event: MachineEvent<'_>) {
         self.step(event);
         self.launch();
     }
@@ -249,7 +249,7 @@ impl World {
     fn look_begun(&mut self) {
         let begun = !self.files || self.drive_number().is_some_and(|run| self.begun == Some(run));
         if self.machine.awaits_begun() && begun {
-            self.step(Event::Begun);
+            self.step(MachineEvent::Begun);
         }
     }
 
@@ -285,7 +285,7 @@ impl World {
         command.progress = Progress::Ended(outcome);
     }
 
-    fn perform(&mut self, action: Action) -> Option<Event<'static>> {
+    fn perform(&mut self, action: Action) -> Option<MachineEvent<'static>> {
         let answer = match action {
             Action::ProbePrompt(look) => {
                 let shown = match look {
@@ -387,7 +387,7 @@ impl World {
                 Shell::InRun(_) if self.runs() => return None,
                 _ => Answer::NotSignalled(signal),
             },
-            Action::ReadDump => return Some(Event::DumpRead { complete: self.dump }),
+            Action::ReadDump => return Some(MachineEvent::DumpRead { complete: self.dump }),
             Action::StopShell => {
                 if std::mem::take(&mut self.race) {
                     self.read_key();
@@ -467,7 +467,7 @@ impl World {
             | Action::Show(_)
             | Action::Emit(_) => return None,
         };
-        Some(Event::Answer(answer))
+        Some(MachineEvent::Answer(answer))
     }
 
     fn apply(&mut self, op: &Op) {
@@ -478,55 +478,55 @@ impl World {
                 }
                 let nth = self.commands.len();
                 self.commands.push(Submitted::default());
-                self.event(Event::Exec(spec(nth, timeout_ms.map(Duration::from_millis))));
+                self.event(MachineEvent::Exec(spec(nth, timeout_ms.map(Duration::from_millis))));
             }
             Op::Apply => {
                 if !self.over {
                     let token = self.scripts.len() as u64;
                     self.scripts.insert(token, 0);
-                    self.event(Event::Apply { token, script: Vec::new() });
+                    self.event(MachineEvent::Apply { token, script: Vec::new() });
                 }
             }
             Op::Cancel(which) => {
                 if let Some(nth) = which.checked_rem(self.commands.len()) {
-                    self.event(Event::Cancel(&id(nth)));
+                    self.event(MachineEvent::Cancel(&id(nth)));
                 }
             }
             Op::Withdraw(which) => {
                 if let Some(nth) = which.checked_rem(self.commands.len()) {
-                    self.event(Event::Withdraw(&id(nth)));
+                    self.event(MachineEvent::Withdraw(&id(nth)));
                 }
             }
             Op::Signal => {
                 self.look_begun();
-                self.event(Event::Signal(Signal::TERM));
+                self.event(MachineEvent::Signal(Signal::TERM));
             }
-            Op::Replace => self.event(Event::Replace(State::default())),
+            Op::Replace => self.event(MachineEvent::Replace(State::default())),
             Op::Type { text, program } => {
-                self.event(Event::Typed(text.as_bytes()));
+                self.event(MachineEvent::Typed(text.as_bytes()));
                 (self.typed, self.prompt_is_fresh) = (Some(self.now), false);
                 if program && text.ends_with('\r') && self.shell == Shell::Prompt && self.keys == 0
                 {
                     self.shell = Shell::Program;
                 }
             }
-            Op::Print => self.event(Event::Printed(b"printed")),
+            Op::Print => self.event(MachineEvent::Printed(b"printed")),
             Op::Tick => {
                 if let Some(deadline) = self.machine.deadline() {
                     self.now = self.now.max(deadline);
                 }
                 self.look_begun();
-                self.event(Event::Tick);
+                self.event(MachineEvent::Tick);
             }
             Op::Wait(ms) => {
                 self.now += Duration::from_millis(ms);
                 self.look_begun();
-                self.event(Event::Tick);
+                self.event(MachineEvent::Tick);
             }
             Op::ShellProceeds => {
                 if self.shell == Shell::Starting {
                     (self.shell, self.dump) = (Shell::Prompt, true);
-                    self.event(Event::Ready);
+                    self.event(MachineEvent::Ready);
                 } else {
                     self.read_key();
                 }
@@ -540,11 +540,11 @@ impl World {
                 if self.typed.is_none_or(|typed| typed < self.now) && self.keys == 0 {
                     self.prompt_is_fresh |= self.machine.run().is_some_and(|run| !run.touched);
                 }
-                let record = Event::Record { number, status: Some(status) };
+                let record = MachineEvent::Record { number, status: Some(status) };
                 match order {
                     Order::RecordFirst => self.event(record),
                     Order::DumpFirst => {
-                        self.event(Event::DumpRead { complete: true });
+                        self.event(MachineEvent::DumpRead { complete: true });
                         self.event(record);
                     }
                     Order::RecordOnly => {
@@ -556,7 +556,7 @@ impl World {
             Op::Dumped => {
                 if self.prompt_shown() && self.unnoticed == Some(self.machine.number()) {
                     self.dump = true;
-                    self.event(Event::DumpRead { complete: true });
+                    self.event(MachineEvent::DumpRead { complete: true });
                 }
             }
             Op::Interrupted => {
@@ -580,7 +580,7 @@ impl World {
                     self.look_begun();
                     (self.shell, self.keys, self.drive) = (Shell::None, 0, None);
                     self.ending = None;
-                    self.event(Event::Exited { code, signal });
+                    self.event(MachineEvent::Exited { code, signal });
                 }
             }
             Op::ProgramEnds => {

@@ -31,16 +31,16 @@ pub(crate) struct Parser {
 /// An OSC or DCS string that is being read.
 #[derive(Clone, Default)]
 pub(crate) struct Text {
-    pub phase: Phase,
+    pub phase: OscPhase,
     /// The number of an OSC string, or the final byte of a DCS header.
     pub id: u32,
     pub data: Vec<u8>,
-    pub keep: Keep,
+    pub keep: StringRetention,
 }
 
 /// Whether the payload of a string is stored.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) enum Keep {
+pub(crate) enum StringRetention {
     #[default]
     All,
     /// The string is not supported.
@@ -54,7 +54,7 @@ const NO_ID: u32 = u32::MAX;
 
 /// The part of an OSC string that is being read.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum OscPhase {
     #[default]
     Start,
     Id,
@@ -89,31 +89,35 @@ impl Parser {
     }
 
     pub fn osc_start(&mut self) {
-        self.string = Text { phase: Phase::Id, id: NO_ID, ..Text::default() };
+        self.string = Text { phase: OscPhase::Id, id: NO_ID, ..Text::default() };
     }
 
     pub fn osc_put(&mut self, code: u32, wanted: fn(u32) -> bool) {
         let text = &mut self.string;
         match text.phase {
-            Phase::Start | Phase::Abort => {}
-            Phase::Id => match code {
+            OscPhase::Start | OscPhase::Abort => {}
+            OscPhase::Id => match code {
                 0x3b => {
-                    text.phase = Phase::Payload;
-                    text.keep = if wanted(text.id) { Keep::All } else { Keep::Unwanted };
+                    text.phase = OscPhase::Payload;
+                    text.keep = if wanted(text.id) {
+                        StringRetention::All
+                    } else {
+                        StringRetention::Unwanted
+                    };
                 }
                 0x30..=0x39 => {
                     let id = if text.id == NO_ID { 0 } else { text.id };
                     text.id = id.saturating_mul(10).saturating_add(code - 0x30).min(NO_ID - 1);
                 }
-                _ => text.phase = Phase::Abort,
+                _ => text.phase = OscPhase::Abort,
             },
-            Phase::Payload => text.put(code, MAX_OSC_BYTES),
+            OscPhase::Payload => text.put(code, MAX_OSC_BYTES),
         }
     }
 
     pub fn dcs_hook(&mut self, last: u8, wanted: bool) {
-        let keep = if wanted { Keep::All } else { Keep::Unwanted };
-        self.string = Text { phase: Phase::Start, id: u32::from(last), data: Vec::new(), keep };
+        let keep = if wanted { StringRetention::All } else { StringRetention::Unwanted };
+        self.string = Text { phase: OscPhase::Start, id: u32::from(last), data: Vec::new(), keep };
     }
 
     pub fn dcs_put(&mut self, code: u32) {
@@ -168,10 +172,10 @@ impl Parser {
         };
         match text.phase {
             // A letter instead of an id makes the parser ignore the rest of the string.
-            Phase::Start | Phase::Abort => out.push(b'x'),
-            Phase::Id => id(out),
-            Phase::Payload if text.keep == Keep::TooLong => out.push(b'x'),
-            Phase::Payload => {
+            OscPhase::Start | OscPhase::Abort => out.push(b'x'),
+            OscPhase::Id => id(out),
+            OscPhase::Payload if text.keep == StringRetention::TooLong => out.push(b'x'),
+            OscPhase::Payload => {
                 id(out);
                 out.push(b';');
                 out.extend_from_slice(&text.data);
@@ -182,14 +186,14 @@ impl Parser {
 
 impl Text {
     fn put(&mut self, code: u32, limit: usize) {
-        if self.keep != Keep::All {
+        if self.keep != StringRetention::All {
             return;
         }
         let Some(c) = char::from_u32(code) else { return };
         self.data.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         if self.data.len() > limit {
             self.data = Vec::new();
-            self.keep = Keep::TooLong;
+            self.keep = StringRetention::TooLong;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Control characters and escape sequences.
 
-use super::{Charsets, Event, Keyboard, Modes, Screen, charset};
+use super::{Charsets, KeyboardFlags, Modes, Screen, ScreenEvent, charset};
 use crate::grid::buffer::Buffer;
 use crate::grid::cell::Cell;
 use crate::style::Style;
@@ -12,7 +12,7 @@ impl Screen {
             self.margin_wrap = None;
         }
         match code {
-            0x07 => self.event(Event::Bell),
+            0x07 => self.event(ScreenEvent::Bell),
             0x08 => self.backspace(),
             0x09 => self.tab(1),
             0x0a..=0x0c => self.line_feed(),
@@ -114,7 +114,7 @@ impl Screen {
             ..Modes::default()
         };
         self.charsets = Charsets::default();
-        self.keyboard = Keyboard::default();
+        self.keyboard = KeyboardFlags::default();
         self.colors = None;
         self.set_pen(Style::default());
         self.sweep();

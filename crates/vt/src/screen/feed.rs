@@ -3,7 +3,7 @@
 use super::{Fed, Screen, wanted_osc};
 use crate::ascii::printable;
 use crate::parser::table::*;
-use crate::parser::{Decoded, Keep, Phase};
+use crate::parser::{Decoded, OscPhase, StringRetention};
 
 impl Screen {
     /// Processes output of the program. The result does not depend on where it was split.
@@ -157,7 +157,7 @@ impl Screen {
             }
             DCS_PUT => self.parser.dcs_put(code),
             DCS_UNHOOK => {
-                if byte != 0x18 && byte != 0x1a && self.parser.string.keep == Keep::All {
+                if byte != 0x18 && byte != 0x1a && self.parser.string.keep == StringRetention::All {
                     self.end_dcs();
                 }
                 next = self.end_string(byte, next);
@@ -169,7 +169,9 @@ impl Screen {
 
     fn end_osc(&mut self) {
         let text = std::mem::take(&mut self.parser.string);
-        if matches!(text.phase, Phase::Id | Phase::Payload) && text.keep == Keep::All {
+        if matches!(text.phase, OscPhase::Id | OscPhase::Payload)
+            && text.keep == StringRetention::All
+        {
             self.osc(text.id, text.as_str());
         }
     }

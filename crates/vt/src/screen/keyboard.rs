@@ -6,13 +6,13 @@ const SUPPORTED_FLAGS: u8 = 0x1f;
 
 /// Keyboard flags of both buffers. The last entry of each stack is active.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Keyboard {
+pub(crate) struct KeyboardFlags {
     pub normal: Vec<u8>,
     pub alternate: Vec<u8>,
     pub modify_other_keys: u8,
 }
 
-impl Keyboard {
+impl KeyboardFlags {
     pub fn stack(&mut self, alternate: bool) -> &mut Vec<u8> {
         if alternate { &mut self.alternate } else { &mut self.normal }
     }

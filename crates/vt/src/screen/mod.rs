@@ -27,7 +27,7 @@ use crate::style::{COLOR, Style};
 use crate::style_table::Styles;
 
 pub(crate) use charset::{Charsets, charset_changes};
-pub(crate) use keyboard::Keyboard;
+pub(crate) use keyboard::KeyboardFlags;
 pub use modes::{CursorShape, Modes, MouseEncoding, MouseMode};
 pub use osc::Mark;
 pub(crate) use osc::{Colors, default_color, wanted as wanted_osc};
@@ -62,7 +62,7 @@ impl Size {
 
 /// The position of the cursor, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor {
+pub struct ScreenCursor {
     /// Row from the top of the screen.
     pub row: u16,
     /// Column. While a wrap is pending it is the last one.
@@ -77,12 +77,12 @@ pub struct Fed {
     /// Replies to the program's queries, to be written to its terminal as input.
     pub replies: Vec<u8>,
     /// Events for clients.
-    pub events: Vec<Event>,
+    pub events: Vec<ScreenEvent>,
 }
 
 /// A notification by a program that is not visible on the screen.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ScreenEvent {
     /// The window title was set.
     Title(String),
     /// The bell rang.
@@ -113,7 +113,7 @@ pub struct Screen {
     pub(crate) parser: Parser,
     pub(crate) modes: Modes,
     pub(crate) charsets: Charsets,
-    pub(crate) keyboard: Keyboard,
+    pub(crate) keyboard: KeyboardFlags,
     pub(crate) colors: Option<Box<Colors>>,
 
     pub(crate) title: String,
@@ -150,7 +150,7 @@ impl Screen {
             parser: Parser::default(),
             modes: Modes::default(),
             charsets: Charsets::default(),
-            keyboard: Keyboard::default(),
+            keyboard: KeyboardFlags::default(),
             colors: None,
             title: String::new(),
             icon: String::new(),
@@ -187,8 +187,8 @@ impl Screen {
     }
 
     /// Position and visibility of the cursor.
-    pub fn cursor(&self) -> Cursor {
-        Cursor {
+    pub fn cursor(&self) -> ScreenCursor {
+        ScreenCursor {
             row: self.buf.y as u16,
             col: self.buf.x.min(self.cols - 1) as u16,
             visible: !self.modes.cursor_hidden,
@@ -322,7 +322,7 @@ impl Screen {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: ScreenEvent) {
         if self.fed.events.len() < MAX_EVENTS {
             self.fed.events.push(event);
         }

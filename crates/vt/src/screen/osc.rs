@@ -1,6 +1,6 @@
 //! Operating system commands: titles, colors, links, directories, shell marks.
 
-use super::{Event, Screen};
+use super::{Screen, ScreenEvent};
 use crate::style::Style;
 
 /// A boundary between prompt, input and output that the shell marks.
@@ -85,7 +85,7 @@ impl Screen {
 
     pub(super) fn set_title(&mut self, title: String) {
         self.title.clone_from(&title);
-        self.event(Event::Title(title));
+        self.event(ScreenEvent::Title(title));
     }
 
     fn set_cwd(&mut self, data: &str) {
@@ -101,7 +101,7 @@ impl Screen {
             None => data.to_owned(),
         };
         self.cwd.clone_from(&path);
-        self.event(Event::Cwd(path));
+        self.event(ScreenEvent::Cwd(path));
     }
 
     fn hyperlink(&mut self, data: &str) {
@@ -198,7 +198,7 @@ impl Screen {
             _ => return,
         };
         self.mark = Some(mark);
-        self.event(Event::Mark(mark));
+        self.event(ScreenEvent::Mark(mark));
     }
 
     fn vscode_mark(&mut self, data: &str) {

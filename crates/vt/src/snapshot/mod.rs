@@ -17,7 +17,7 @@ use crate::grid::cell::Cell;
 use crate::grid::row::Row;
 use crate::grid::scrollback::Names;
 use crate::style::Style;
-use paint::{Painter, Piece};
+use paint::{PaintPiece, Painter};
 
 impl Screen {
     /// Returns the whole terminal, with all of the scrollback.
@@ -109,7 +109,7 @@ impl Screen {
     }
 }
 
-fn row_pieces<'a>(screen: &'a Screen, row: &Row, out: &mut Vec<Piece<'a>>) {
+fn row_pieces<'a>(screen: &'a Screen, row: &Row, out: &mut Vec<PaintPiece<'a>>) {
     let names = Names { styles: &screen.styles, clusters: &screen.clusters };
     paint::pieces(row, screen.cols, names, out);
     if screen.buf.x >= screen.cols && std::ptr::eq(row, &screen.buf.rows[screen.buf.y]) {

@@ -12,7 +12,7 @@ use super::pen::sgr_change;
 
 /// One cell, or a wide character with its spacer, ready to be written.
 #[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub(super) struct PaintPiece<'a> {
     style: Style,
     content: Content<'a>,
     /// Columns that the terminal advances; 0 for a combining mark without a base character.
@@ -28,8 +28,9 @@ enum Content<'a> {
     Text(&'a str),
 }
 
-impl Piece<'_> {
-    const BLANK: Self = Piece { style: Style::PLAIN, content: Content::Blank, width: 1, span: 1 };
+impl PaintPiece<'_> {
+    const BLANK: Self =
+        PaintPiece { style: Style::PLAIN, content: Content::Blank, width: 1, span: 1 };
 
     /// Replaces a wide character without its second half, which cannot be printed.
     fn printable(self) -> Self {
@@ -37,13 +38,13 @@ impl Piece<'_> {
             return self;
         }
         let first = match self.content {
-            Content::Blank => return Piece { width: 1, ..self },
+            Content::Blank => return PaintPiece { width: 1, ..self },
             Content::Char(code) => code,
             Content::Text(text) => text.chars().next().map_or(0, |c| c as u32),
         };
         match width(first) {
-            2 => Piece { content: Content::Blank, width: 1, ..self },
-            own => Piece { width: own, ..self },
+            2 => PaintPiece { content: Content::Blank, width: 1, ..self },
+            own => PaintPiece { width: own, ..self },
         }
     }
 
@@ -53,7 +54,7 @@ impl Piece<'_> {
 }
 
 /// Breaks a row into pieces.
-pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec<Piece<'a>>) {
+pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec<PaintPiece<'a>>) {
     out.clear();
     let cells = &row.cells()[..row.cells().len().min(cols)];
     let mut at = 0;
@@ -69,14 +70,14 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec
         };
         let span = if pair { 2 } else { 1 };
         let style = names.styles.get(cell.style);
-        out.push(Piece { style, content, width: cell.width(), span }.printable());
+        out.push(PaintPiece { style, content, width: cell.width(), span }.printable());
         at += usize::from(span);
     }
     trim(out);
 }
 
 /// Removes trailing blanks: cells beyond the last piece are blank anyway.
-fn trim(out: &mut Vec<Piece<'_>>) {
+fn trim(out: &mut Vec<PaintPiece<'_>>) {
     while out.last().is_some_and(|last| last.is_blank() && last.style == Style::PLAIN) {
         out.pop();
     }
@@ -84,7 +85,7 @@ fn trim(out: &mut Vec<Piece<'_>>) {
 
 /// Replaces a blank last column by a space, unless the whole row is blank in one style: that row
 /// can be erased with the cursor past its end.
-pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
+pub(super) fn end_in_content(cols: usize, out: &mut Vec<PaintPiece<'_>>) {
     let reach: usize = out.iter().map(|piece| usize::from(piece.span)).sum();
     if let Some(last) = out.last_mut().filter(|last| reach == cols && last.style.is_odd()) {
         // The last column is printed again later, when an odd pen can no longer be set.
@@ -94,24 +95,24 @@ pub(super) fn end_in_content(cols: usize, out: &mut Vec<Piece<'_>>) {
     if plain && (reach == cols || out.iter().all(|p| p.style == Style::PLAIN)) {
         return;
     }
-    out.extend(std::iter::repeat_n(Piece::BLANK, cols - reach));
+    out.extend(std::iter::repeat_n(PaintPiece::BLANK, cols - reach));
     if let Some(last) = out.last_mut().filter(|last| last.is_blank()) {
-        *last = Piece { content: Content::Char(0x20), width: 1, ..*last };
+        *last = PaintPiece { content: Content::Char(0x20), width: 1, ..*last };
     }
 }
 
 impl<'a> Line<'a> {
     /// Breaks a packed line into pieces.
-    pub(super) fn pieces(self, out: &mut Vec<Piece<'a>>) {
+    pub(super) fn pieces(self, out: &mut Vec<PaintPiece<'a>>) {
         out.clear();
         self.visit(|style, packed, span| {
             let piece = match packed {
-                Packed::Blank | Packed::Half => Piece { style, ..Piece::BLANK },
+                Packed::Blank | Packed::Half => PaintPiece { style, ..PaintPiece::BLANK },
                 Packed::Char { code, width } => {
-                    Piece { style, content: Content::Char(code), width, span }
+                    PaintPiece { style, content: Content::Char(code), width, span }
                 }
                 Packed::Cluster { text, width } => {
-                    Piece { style, content: Content::Text(text), width, span }
+                    PaintPiece { style, content: Content::Text(text), width, span }
                 }
             };
             // The second half of a cluster is packed separately.
@@ -278,7 +279,7 @@ impl<'a> Painter<'a> {
     }
 
     /// Continues a line that `open_line` started with a row that is not plain text.
-    pub fn enter_open(&mut self, first: Piece<'_>) {
+    pub fn enter_open(&mut self, first: PaintPiece<'_>) {
         self.pen(first.style);
         self.print(&first);
         self.enter_row(usize::from(first.span));
@@ -309,11 +310,11 @@ impl<'a> Painter<'a> {
     }
 
     /// Writes a row and moves to the next one, by wrapping if that one continues it.
-    pub fn row(&mut self, row: &[Piece<'_>], next: Option<&[Piece<'_>]>) {
+    pub fn row(&mut self, row: &[PaintPiece<'_>], next: Option<&[PaintPiece<'_>]>) {
         match next {
             Some(next) if self.screen.rows > 1 => {
                 self.paint(row, RowEnd::Wrap);
-                self.wrap(row, next.first().copied().unwrap_or(Piece::BLANK));
+                self.wrap(row, next.first().copied().unwrap_or(PaintPiece::BLANK));
             }
             Some(_) | None => {
                 self.paint(row, RowEnd::NewLine);
@@ -322,7 +323,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    pub fn last_row(&mut self, row: &[Piece<'_>]) {
+    pub fn last_row(&mut self, row: &[PaintPiece<'_>]) {
         self.paint(row, RowEnd::NewLine);
     }
 
@@ -338,16 +339,16 @@ impl<'a> Painter<'a> {
     }
 
     /// Returns the number of columns that the pieces cover.
-    fn reach(row: &[Piece<'_>]) -> usize {
+    fn reach(row: &[PaintPiece<'_>]) -> usize {
         row.iter().map(|piece| usize::from(piece.span)).sum()
     }
 
     /// Wraps into the next row, so that it continues this one.
-    fn wrap(&mut self, row: &[Piece<'_>], first: Piece<'_>) {
+    fn wrap(&mut self, row: &[PaintPiece<'_>], first: PaintPiece<'_>) {
         let cols = self.screen.cols;
         let last = match row.last() {
             Some(piece) if Self::reach(row) == cols => *piece,
-            _ => Piece::BLANK,
+            _ => PaintPiece::BLANK,
         };
         let pending = self.x == cols && !last.is_blank();
         let odd = first.style.is_odd();
@@ -403,7 +404,7 @@ impl<'a> Painter<'a> {
         self.dirty.clear();
     }
 
-    fn paint(&mut self, row: &[Piece<'_>], row_end: RowEnd) {
+    fn paint(&mut self, row: &[PaintPiece<'_>], row_end: RowEnd) {
         let cols = self.screen.cols;
         let entered = self.x;
         self.styled_blanks(row, row_end);
@@ -459,7 +460,7 @@ impl<'a> Painter<'a> {
 
     /// Writes blanks in styles that no erase produces: halves of wide characters that were
     /// overwritten. They are reproduced the same way, before the rest of the row.
-    fn styled_blanks(&mut self, row: &[Piece<'_>], row_end: RowEnd) {
+    fn styled_blanks(&mut self, row: &[PaintPiece<'_>], row_end: RowEnd) {
         let cols = self.screen.cols;
         let mut runs = Vec::new();
         let (mut col, mut i) = (0, 0);
@@ -535,7 +536,7 @@ impl<'a> Painter<'a> {
         self.x = col;
     }
 
-    fn print(&mut self, piece: &Piece<'_>) {
+    fn print(&mut self, piece: &PaintPiece<'_>) {
         match piece.content {
             Content::Blank => {}
             Content::Char(code) => push_char(&mut self.out, code),
@@ -723,12 +724,12 @@ impl<'a> Painter<'a> {
 const MAX_SAVED_LINE: usize = 20_000;
 
 /// Returns how many leading pieces are blanks of one style.
-fn blank_run(row: &[Piece<'_>]) -> usize {
+fn blank_run(row: &[PaintPiece<'_>]) -> usize {
     row.iter().take_while(|piece| piece.is_blank() && piece.style == row[0].style).count()
 }
 
 /// Whether a blank at the end of a row is there because the next wide character did not fit.
-fn wrapped_early(last: &Piece<'_>, first: &Piece<'_>) -> bool {
+fn wrapped_early(last: &PaintPiece<'_>, first: &PaintPiece<'_>) -> bool {
     last.is_blank() && first.width == 2 && !first.is_blank() && last.style == first.style
 }
 

@@ -1,7 +1,7 @@
 //! The life cycle of a command: queued, running, done, sealed.
 
 use shell::{BEGAN, Keep, Output, QUEUE, remote};
-use wire::{Code, Event, IfBusy, MAX_DATA, Outcome, Phase, Request, Sections, Stream};
+use wire::{Event, IfBusy, MAX_DATA, Outcome, Phase, ReplyCode, Request, Sections, Stream};
 
 use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
 use super::super::saved::CommandKind;
@@ -31,18 +31,18 @@ impl RemoteHost {
             ..
         } = request
         else {
-            return Err(Code::BadRequest.into());
+            return Err(ReplyCode::BadRequest.into());
         };
         self.drivable(&terminal)?;
         if self.terminal_of(&command).is_ok() {
-            return Err(Code::CommandExists.into());
+            return Err(ReplyCode::CommandExists.into());
         }
         let found = self.terminal(&terminal)?;
         if if_busy == IfBusy::Fail && found.is_busy() {
-            return Err(Code::Busy.into());
+            return Err(ReplyCode::Busy.into());
         }
         if found.queue.len() >= QUEUE {
-            return Err(Code::QueueFull.into());
+            return Err(ReplyCode::QueueFull.into());
         }
         let keep = Keep { head: keep_head, tail: keep_tail };
         let given = stdin_data;
@@ -50,7 +50,7 @@ impl RemoteHost {
             CommandKind::Exec,
             CommandSpec { id: command, text, timeout_ms, stdin, given, env, cwd, keep },
         );
-        self.send(connection, &reply(seq, Code::Ok, ""));
+        self.send(connection, &reply(seq, ReplyCode::Ok, ""));
         self.advance(&terminal);
         Ok(None)
     }
@@ -257,9 +257,9 @@ impl RemoteHost {
     pub(super) fn answer_quiet(&mut self, command: &str, exit_code: Option<i32>) {
         let Some((connection, seq)) = self.awaited.remove(command) else { return };
         let answer = match exit_code {
-            Some(0) => reply(seq, Code::Ok, ""),
-            Some(code) => reply(seq, Code::Failed, &format!("the script exited with {code}")),
-            None => reply(seq, Code::Failed, "the script was interrupted"),
+            Some(0) => reply(seq, ReplyCode::Ok, ""),
+            Some(code) => reply(seq, ReplyCode::Failed, &format!("the script exited with {code}")),
+            None => reply(seq, ReplyCode::Failed, "the script was interrupted"),
         };
         self.send(connection, &answer);
     }

@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wire::{
-    Code, Decoder, Event, FEATURES, MAX_DATA, RecordKind, Request, Shell, Stream, VERSION, features,
+    Decoder, Event, FEATURES, MAX_DATA, RecordKind, ReplyCode, Request, Shell, Stream, VERSION,
+    features,
 };
 
 use super::follow::{CommandUpdate, Follower, InstanceLink};
@@ -49,7 +50,7 @@ enum HostEvent {
 /// A frame of a server: a request that this version knows, or what to reply to one that it does not.
 enum IncomingFrame {
     Request(Request),
-    Unknown { seq: Option<u32>, code: Code },
+    Unknown { seq: Option<u32>, code: ReplyCode },
 }
 
 /// A handle to the task of an in-process host.
@@ -112,10 +113,10 @@ pub(super) struct RemoteHost {
 type RequestResult = Result<Option<Event>, RequestRefusal>;
 
 /// A negative reply.
-struct RequestRefusal(Code, String);
+struct RequestRefusal(ReplyCode, String);
 
-impl From<Code> for RequestRefusal {
-    fn from(code: Code) -> Self {
+impl From<ReplyCode> for RequestRefusal {
+    fn from(code: ReplyCode) -> Self {
         Self(code, String::new())
     }
 }
@@ -271,21 +272,21 @@ impl RemoteHost {
         }
     }
 
-    fn terminal(&mut self, id: &str) -> Result<&mut RemoteTerminal, Code> {
-        self.terminals.get_mut(id).ok_or(Code::NoSuchTerminal)
+    fn terminal(&mut self, id: &str) -> Result<&mut RemoteTerminal, ReplyCode> {
+        self.terminals.get_mut(id).ok_or(ReplyCode::NoSuchTerminal)
     }
 
-    fn drivable(&mut self, id: &str) -> Result<(), Code> {
+    fn drivable(&mut self, id: &str) -> Result<(), ReplyCode> {
         match self.terminal(id)?.opened.shell {
             Shell::Bash | Shell::Zsh | Shell::Sh => Ok(()),
-            Shell::Plain | Shell::Other(_) => Err(Code::NotDrivable),
+            Shell::Plain | Shell::Other(_) => Err(ReplyCode::NotDrivable),
         }
     }
 
-    fn terminal_of(&self, command: &str) -> Result<String, Code> {
+    fn terminal_of(&self, command: &str) -> Result<String, ReplyCode> {
         let has = |terminal: &&RemoteTerminal| terminal.commands.contains_key(command);
         let found = self.terminals.values().find(has);
-        found.map(|terminal| terminal.id.clone()).ok_or(Code::NoSuchCommand)
+        found.map(|terminal| terminal.id.clone()).ok_or(ReplyCode::NoSuchCommand)
     }
 
     fn command(&mut self, terminal: &str, command: &str) -> Option<&mut RemoteCommand> {
@@ -355,10 +356,10 @@ impl RemoteHost {
 }
 
 fn ok(seq: u32) -> RequestResult {
-    Ok(Some(reply(seq, Code::Ok, "")))
+    Ok(Some(reply(seq, ReplyCode::Ok, "")))
 }
 
-fn reply(seq: u32, code: Code, message: &str) -> Event {
+fn reply(seq: u32, code: ReplyCode, message: &str) -> Event {
     Event::Reply { seq, code, message: message.to_owned() }
 }
 
@@ -366,11 +367,11 @@ fn exited(id: &str, offset: u64, code: i32) -> Event {
     Event::Exited { terminal: id.to_owned(), offset, code, signal: 0 }
 }
 
-fn number(stream: Stream) -> Result<usize, Code> {
+fn number(stream: Stream) -> Result<usize, ReplyCode> {
     match stream {
         Stream::Stdout => Ok(0),
         Stream::Stderr => Ok(1),
-        Stream::Other(_) => Err(Code::BadRequest),
+        Stream::Other(_) => Err(ReplyCode::BadRequest),
     }
 }
 
@@ -427,9 +428,11 @@ async fn read(mut from: ReadHalf<DuplexStream>, connection: u64, events: mpsc::S
                 Ok(Some(frame)) => asked.push(match Request::decode(&frame) {
                     Ok(Some(request)) => IncomingFrame::Request(request),
                     Ok(None) => {
-                        IncomingFrame::Unknown { seq: frame.seq(), code: Code::Unsupported }
+                        IncomingFrame::Unknown { seq: frame.seq(), code: ReplyCode::Unsupported }
                     }
-                    Err(_) => IncomingFrame::Unknown { seq: frame.seq(), code: Code::BadRequest },
+                    Err(_) => {
+                        IncomingFrame::Unknown { seq: frame.seq(), code: ReplyCode::BadRequest }
+                    }
                 }),
                 Err(_) => break 'connected,
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use host::log::{Entry, Reader};
 use shell::Output;
 use tokio::time::timeout;
-use wire::{Code, Event, Phase, Request, Sections, Shell, StdinMode, Stream};
+use wire::{Event, Phase, ReplyCode, Request, Sections, Shell, StdinMode, Stream};
 
 use super::super::follow::{InstanceGone, RemoteEnding};
 use super::super::instance::PtyInput;
@@ -41,7 +41,7 @@ impl RemoteHost {
                 notice,
                 ..
             } => {
-                let dir = String::from_utf8(dir).map_err(|_| Code::BadRequest)?.into();
+                let dir = String::from_utf8(dir).map_err(|_| ReplyCode::BadRequest)?.into();
                 let opened = TerminalConfig { argv, cwd, env, dir, log_limit, shell };
                 self.open(terminal, opened, (cols, rows), base_offset, state, &notice)?;
                 ok(seq)
@@ -51,7 +51,7 @@ impl RemoteHost {
                 Ok(None)
             }
             Request::AckExit { terminal, .. } => {
-                self.terminal(&terminal)?.exit.ok_or(Code::StillRunning)?;
+                self.terminal(&terminal)?.exit.ok_or(ReplyCode::StillRunning)?;
                 self.close(connection, seq, &terminal)?;
                 Ok(None)
             }
@@ -76,7 +76,7 @@ impl RemoteHost {
             Request::Resize { terminal, cols, rows, .. } => {
                 if cols == 0 || rows == 0 {
                     let message = "a screen has at least one column and row".to_owned();
-                    return Err(RequestRefusal(Code::BadRequest, message));
+                    return Err(RequestRefusal(ReplyCode::BadRequest, message));
                 }
                 let (offset, time_ms) = (self.terminal(&terminal)?.log.end(), now_ms());
                 let found = self.terminal(&terminal)?;
@@ -93,7 +93,7 @@ impl RemoteHost {
             }
             Request::Signal { terminal, signal, .. } => {
                 let running =
-                    self.terminal(&terminal)?.running.clone().ok_or(Code::CommandEnded)?;
+                    self.terminal(&terminal)?.running.clone().ok_or(ReplyCode::CommandEnded)?;
                 self.signal(connection, seq, &terminal, &running, signal)
             }
             Request::Trim { terminal, upto, .. } => {
@@ -132,7 +132,7 @@ impl RemoteHost {
                 Ok(Some(Event::MetricsReply { seq, values }))
             }
             Request::Upgrade { .. } | Request::EndWithProgram { .. } => {
-                Err(Code::Unsupported.into())
+                Err(ReplyCode::Unsupported.into())
             }
             Request::Exec { .. } => self.exec(connection, seq, request),
             Request::ExecStdin { command, write_id, data, eof, .. } => {
@@ -147,7 +147,7 @@ impl RemoteHost {
             }
             Request::ExecWatch { command, from_out, from_err, .. } => {
                 let terminal = self.terminal_of(&command)?;
-                self.send(connection, &reply(seq, Code::Ok, ""));
+                self.send(connection, &reply(seq, ReplyCode::Ok, ""));
                 if let Some(found) = self.connections.get_mut(&connection) {
                     found.watched.insert(command.clone(), [from_out, from_err]);
                 }
@@ -185,16 +185,16 @@ impl RemoteHost {
         notice: &[u8],
     ) -> Result<(), RequestRefusal> {
         if self.terminals.contains_key(&id) {
-            return Err(Code::Exists.into());
+            return Err(ReplyCode::Exists.into());
         }
         if opened.shell == Shell::Zsh {
             let why =
                 "zsh is not available here: commands run in bash, or in sh if there is no bash";
-            return Err(RequestRefusal(Code::NotExecutable, why.to_owned()));
+            return Err(RequestRefusal(ReplyCode::NotExecutable, why.to_owned()));
         }
         let plain = matches!(opened.shell, Shell::Plain | Shell::Other(_));
         let terminal = RemoteTerminal::open(id.clone(), opened, size, base, state)
-            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
+            .map_err(|error| RequestRefusal(ReplyCode::Storage, error.to_string()))?;
         self.terminals.insert(id.clone(), terminal);
         self.show(&id, notice);
         if !plain {
@@ -208,8 +208,8 @@ impl RemoteHost {
 
     /// Kills the processes of a terminal and removes it. Replies when that is done, or when the instance does
     /// not answer: what is left ends with the instance.
-    pub(super) fn close(&mut self, connection: u64, seq: u32, id: &str) -> Result<(), Code> {
-        let mut terminal = self.terminals.remove(id).ok_or(Code::NoSuchTerminal)?;
+    pub(super) fn close(&mut self, connection: u64, seq: u32, id: &str) -> Result<(), ReplyCode> {
+        let mut terminal = self.terminals.remove(id).ok_or(ReplyCode::NoSuchTerminal)?;
         let _ = std::fs::remove_file(self.dir.join(id));
         for command in terminal.commands.values_mut() {
             command.outputs.iter_mut().for_each(Output::settle);
@@ -220,7 +220,7 @@ impl RemoteHost {
             if let Err(error) = commands.run(text).await {
                 tracing::debug!(%error, "cannot remove a terminal inside its instance");
             }
-            let _ = events.send(HostEvent::Reply(connection, reply(seq, Code::Ok, ""))).await;
+            let _ = events.send(HostEvent::Reply(connection, reply(seq, ReplyCode::Ok, ""))).await;
         });
         Ok(())
     }
@@ -235,11 +235,11 @@ impl RemoteHost {
         let terminal = self.terminal(id)?;
         let end = terminal.log.end();
         if from > end {
-            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(ReplyCode::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(terminal.log.dir(), from);
         let exit = terminal.exit;
-        self.send(connection, &reply(seq, Code::Ok, ""));
+        self.send(connection, &reply(seq, ReplyCode::Ok, ""));
         if let Some(found) = self.connections.get_mut(&connection) {
             found.attached.insert(id.to_owned());
         }
@@ -268,12 +268,12 @@ impl RemoteHost {
         let log = &self.terminal(id)?.log;
         let end = log.end();
         if from > end {
-            return Err(RequestRefusal(Code::BadOffset, format!("the output ends at {end}")));
+            return Err(RequestRefusal(ReplyCode::BadOffset, format!("the output ends at {end}")));
         }
         let mut reader = Reader::open(log.dir(), from);
         let entries = reader
             .read((limit as usize).clamp(1, MAX_READ_BYTES))
-            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
+            .map_err(|error| RequestRefusal(ReplyCode::Storage, error.to_string()))?;
         let records = entries.into_iter().filter_map(|entry| match entry {
             Entry::Record(record) => Some(wire::LogRecord {
                 kind: record.kind,
@@ -296,12 +296,12 @@ impl RemoteHost {
     ) -> Result<Event, RequestRefusal> {
         let id = self.terminal_of(command)?;
         let stream = number(stream)?;
-        let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
+        let found = self.command(&id, command).ok_or(ReplyCode::NoSuchCommand)?;
         let output = &found.outputs[stream];
         let limit = (limit as usize).clamp(1, MAX_READ_BYTES);
         let piece = output
             .read(from, limit)
-            .map_err(|error| RequestRefusal(Code::Storage, error.to_string()))?;
+            .map_err(|error| RequestRefusal(ReplyCode::Storage, error.to_string()))?;
         let end = found.phase == Phase::Sealed && piece.next >= output.written();
         let (offset, next, bytes) = (piece.offset, piece.next, piece.bytes);
         Ok(Event::ExecChunk { seq, offset, next, end, bytes })
@@ -328,7 +328,7 @@ impl RemoteHost {
         }
     }
 
-    pub(super) fn forget(&mut self, command: &str) -> Result<(), Code> {
+    pub(super) fn forget(&mut self, command: &str) -> Result<(), ReplyCode> {
         let id = self.terminal_of(command)?;
         match self.command(&id, command).map(|found| found.phase) {
             Some(Phase::Done | Phase::Sealed) => {}
@@ -344,7 +344,7 @@ impl RemoteHost {
         Ok(())
     }
 
-    pub(super) fn cancel(&mut self, command: &str) -> Result<(), Code> {
+    pub(super) fn cancel(&mut self, command: &str) -> Result<(), ReplyCode> {
         let id = self.terminal_of(command)?;
         if self.unqueue(&id, command, RemoteEnding::Cancelled)? {
             return Ok(());
@@ -354,24 +354,29 @@ impl RemoteHost {
                 found.cancel.send_replace(true);
                 Ok(())
             }
-            Some(_) | None => Err(Code::CommandEnded),
+            Some(_) | None => Err(ReplyCode::CommandEnded),
         }
     }
 
     /// Drops a command that is still queued. One that has begun runs on.
-    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
+    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), ReplyCode> {
         let id = self.terminal_of(command)?;
         if self.unqueue(&id, command, RemoteEnding::NotStarted)? {
             return Ok(());
         }
         match self.command(&id, command) {
-            Some(found) if found.phase == Phase::Running => Err(Code::StillRunning),
-            Some(_) | None => Err(Code::CommandEnded),
+            Some(found) if found.phase == Phase::Running => Err(ReplyCode::StillRunning),
+            Some(_) | None => Err(ReplyCode::CommandEnded),
         }
     }
 
     /// Takes a command out of its terminal's queue; returns `false` if it is not queued.
-    fn unqueue(&mut self, id: &str, command: &str, ending: RemoteEnding) -> Result<bool, Code> {
+    fn unqueue(
+        &mut self,
+        id: &str,
+        command: &str,
+        ending: RemoteEnding,
+    ) -> Result<bool, ReplyCode> {
         let terminal = self.terminal(id)?;
         let Some(at) = terminal.queue.iter().position(|waits| waits == command) else {
             return Ok(false);
@@ -391,17 +396,17 @@ impl RemoteHost {
         signal: i32,
     ) -> RequestResult {
         if !(1..=64).contains(&signal) {
-            return Err(RequestRefusal(Code::BadRequest, format!("no signal {signal}")));
+            return Err(RequestRefusal(ReplyCode::BadRequest, format!("no signal {signal}")));
         }
-        let found = self.command(id, command).ok_or(Code::NoSuchCommand)?;
+        let found = self.command(id, command).ok_or(ReplyCode::NoSuchCommand)?;
         if found.phase != Phase::Running {
-            return Err(Code::CommandEnded.into());
+            return Err(ReplyCode::CommandEnded.into());
         }
         let command_dir = self.terminals.get(id).and_then(|it| it.command_dir(&self.root, command));
-        let text = command_dir.ok_or(Code::NoSuchCommand)?.signal(signal);
+        let text = command_dir.ok_or(ReplyCode::NoSuchCommand)?.signal(signal);
         self.later(connection, seq, text, |word| match word {
-            "running" => Code::Ok,
-            _ => Code::CommandEnded,
+            "running" => ReplyCode::Ok,
+            _ => ReplyCode::CommandEnded,
         });
         Ok(None)
     }
@@ -416,9 +421,9 @@ impl RemoteHost {
         eof: bool,
     ) -> RequestResult {
         let id = self.terminal_of(command)?;
-        let found = self.command(&id, command).ok_or(Code::NoSuchCommand)?;
+        let found = self.command(&id, command).ok_or(ReplyCode::NoSuchCommand)?;
         if found.phase != Phase::Running || found.spec.stdin != StdinMode::Open {
-            return Err(Code::CommandEnded.into());
+            return Err(ReplyCode::CommandEnded.into());
         }
         let write = match write_id {
             "" => mark(),
@@ -426,12 +431,12 @@ impl RemoteHost {
         };
         let command_dir =
             self.terminals.get(&id).and_then(|it| it.command_dir(&self.root, command));
-        let text = command_dir.ok_or(Code::NoSuchCommand)?.feed(&write, data, eof);
+        let text = command_dir.ok_or(ReplyCode::NoSuchCommand)?.feed(&write, data, eof);
         self.later(connection, seq, text, |word| match word {
-            "running" => Code::Ok,
-            "known" => Code::AlreadyApplied,
-            "full" => Code::InputFull,
-            _ => Code::CommandEnded,
+            "running" => ReplyCode::Ok,
+            "known" => ReplyCode::AlreadyApplied,
+            "full" => ReplyCode::InputFull,
+            _ => ReplyCode::CommandEnded,
         });
         Ok(None)
     }
@@ -442,15 +447,15 @@ impl RemoteHost {
         connection: u64,
         seq: u32,
         text: String,
-        code: impl Fn(&str) -> Code + Send + 'static,
+        code: impl Fn(&str) -> ReplyCode + Send + 'static,
     ) {
         let (link, events) = (self.link.clone(), self.events.clone());
         tokio::spawn(async move {
             let said = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
             let (code, message) = match timeout(INSTANCE_TIMEOUT, link.ask(&text, said)).await {
                 Ok(Ok(word)) => (code(&word), ""),
-                Ok(Err(InstanceGone { .. })) => (Code::CommandEnded, ""),
-                Err(_) => (Code::Failed, "the instance does not answer"),
+                Ok(Err(InstanceGone { .. })) => (ReplyCode::CommandEnded, ""),
+                Err(_) => (ReplyCode::Failed, "the instance does not answer"),
             };
             let _ = events.send(HostEvent::Reply(connection, reply(seq, code, message))).await;
         });

@@ -1,6 +1,6 @@
 //! Keyboard input.
 
-use wire::{Code, Shell};
+use wire::{ReplyCode, Shell};
 
 use super::super::instance::PtyInput;
 use super::super::line::LineEvent;
@@ -16,17 +16,22 @@ const MAX_WRITE_IDS: usize = 256;
 const MAX_TYPED_AHEAD: usize = 64;
 
 impl RemoteHost {
-    pub(super) fn input(&mut self, id: &str, write_id: String, data: &[u8]) -> Result<(), Code> {
+    pub(super) fn input(
+        &mut self,
+        id: &str,
+        write_id: String,
+        data: &[u8],
+    ) -> Result<(), ReplyCode> {
         let terminal = self.terminal(id)?;
         if terminal.exit.is_some() {
-            return Err(Code::Exited);
+            return Err(ReplyCode::Exited);
         }
         if terminal.writes.contains(&write_id) {
-            return Err(Code::AlreadyApplied);
+            return Err(ReplyCode::AlreadyApplied);
         }
         if let Some(pty) = terminal.pty_input() {
             // A full queue means that the input was not applied.
-            pty.try_send(PtyInput::Data(data.to_vec())).map_err(|_| Code::InputFull)?;
+            pty.try_send(PtyInput::Data(data.to_vec())).map_err(|_| ReplyCode::InputFull)?;
         }
         if !write_id.is_empty() {
             terminal.writes.push_back(write_id);

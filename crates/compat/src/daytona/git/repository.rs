@@ -10,7 +10,7 @@ use crate::daytona::{DaytonaGuest, DaytonaRefusal, fault::kind};
 use adapter::{
     Adapter,
     instance::absolute,
-    process::{End, Start},
+    process::{ProcessEnd, Start},
     wrap::Config,
 };
 use model::Env;
@@ -96,8 +96,8 @@ impl<'a> Repository<'a> {
         let ran = self.app.run_process(self.sandbox, start).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match ran.end {
-            End::Exit(code) => Ok((code, text(&ran.stdout), text(&ran.stderr))),
-            End::Signal(_) | End::TimedOut | End::Lost => {
+            ProcessEnd::Exit(code) => Ok((code, text(&ran.stdout), text(&ran.stderr))),
+            ProcessEnd::Signal(_) | ProcessEnd::TimedOut | ProcessEnd::Lost => {
                 Err(DaytonaRefusal::new(StatusCode::REQUEST_TIMEOUT, "git did not come to an end"))
             }
         }
