@@ -65,7 +65,7 @@ pub(super) fn register(connection: &Connection) -> rusqlite::Result<()> {
 /// Compares a row with its checksum. The statement selects all columns of the table first.
 pub(super) fn verify(row: &Row<'_>, noun: &'static str) -> rusqlite::Result<()> {
     let mut sum = RowSum::default();
-    for (index, name) in row.as_ref().column_names().into_iter().enumerate() {
+    for (index, name) in row.as_ref().column_names().enumerate() {
         let value = row.get_ref(index)?;
         if name != COLUMN {
             sum.add(value);
