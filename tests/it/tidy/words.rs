@@ -17,7 +17,6 @@ const PENDING: &[&str] = &[
     "crates/chaos",
     "crates/cloud",
     "crates/compat",
-    "crates/config",
     "crates/engine",
     "crates/host",
     "crates/model",
