@@ -13,7 +13,6 @@ const PENDING: &[&str] = &[
     "tests/it/line",
     "src/cli",
     "crates/adapter",
-    "crates/base",
     "crates/chaos",
     "crates/cloud",
     "crates/compat",
