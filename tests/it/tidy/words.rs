@@ -18,7 +18,6 @@ const PENDING: &[&str] = &[
     "crates/compat",
     "crates/engine",
     "crates/host",
-    "crates/model",
     "crates/shell",
     "crates/wire",
 ];
