@@ -19,7 +19,6 @@ const PENDING: &[&str] = &[
     "crates/engine",
     "crates/host",
     "crates/shell",
-    "crates/wire",
 ];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.
