@@ -11,7 +11,6 @@ use super::source::{attributes, files, product_folders, root};
 const PENDING: &[&str] = &[
     "tests/it/compute",
     "tests/it/line",
-    "src/cli",
     "crates/adapter",
     "crates/chaos",
     "crates/cloud",
