@@ -1,8 +1,8 @@
 //! `stead attach`: connects the user's terminal to a terminal of the server.
 //!
 //! Output is counted by offset. When the connection is lost, the client reconnects and requests the bytes
-//! from its offset: nothing is lost and nothing comes twice. Keys typed in between are dropped, because the
-//! client cannot know whether they arrived.
+//! from its offset: no output is lost or repeated. Keys typed in between are dropped, because the client
+//! cannot know whether they arrived.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -212,7 +212,7 @@ impl AttachSession<'_> {
         }
     }
 
-    /// Tries until there is a connection or the person leaves.
+    /// Retries until there is a connection or the user detaches.
     async fn reconnect(&mut self) -> anyhow::Result<Result<WebSocket, AttachEnd>> {
         let mut wait = FIRST_RETRY_DELAY;
         loop {
@@ -418,7 +418,7 @@ impl AttachSession<'_> {
         Ok(None)
     }
 
-    /// Tells the user that control was gained or lost.
+    /// Notifies the user that control was gained or lost.
     fn control_changed(&mut self, control: &Value) -> anyhow::Result<()> {
         let has_control = control["mode"] == "driver";
         if has_control != self.has_control && self.role != AttachRole::Viewer {

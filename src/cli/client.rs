@@ -26,10 +26,10 @@ pub(super) use cloud::WebSocket;
 /// How long connecting to the server may take, with the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const UPLOAD_CHUNK_BYTES: usize = 64 << 10;
-/// The largest page of a listing.
+/// The maximum size of a page.
 const MAX_PAGE_ITEMS: usize = 1000;
 
-/// The options that say which server to talk to.
+/// The options that select the server.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Server options")]
 pub(super) struct ServerArgs {
@@ -103,7 +103,7 @@ impl ServerArgs {
         self.cacert.as_ref()
     }
 
-    /// Finds the URL and the token; connects to nothing.
+    /// Finds the URL and the token, without connecting.
     pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
         let mut given = ConfigSources::environment();
         if let Some(home) = &self.home {
@@ -162,7 +162,7 @@ impl ApiClient {
     }
 
     fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-        // A URL parser would resolve these and ask for something else.
+        // A URL parser would resolve these to another path.
         let segments = path.split('?').next().unwrap_or_default().split('/');
         if let Some(name) = segments.into_iter().find(|name| [".", ".."].contains(name)) {
             bail!("{name:?} is not a valid name");
@@ -175,7 +175,7 @@ impl ApiClient {
         })
     }
 
-    /// Adds to a transport error what the user can do about it.
+    /// Adds advice for the user to a transport error.
     fn explain(&self, error: reqwest::Error) -> anyhow::Error {
         let authority = &self.authority;
         if !error.is_connect() {
@@ -188,7 +188,7 @@ impl ApiClient {
                 "the certificate of {authority} is not trusted; --cacert FILE names one that is"
             )),
             Some(rustls::Error::InvalidMessage(_)) => {
-                no_tls(format!("{authority} does not speak TLS; try http://{authority}"))
+                no_tls(format!("{authority} does not support TLS; try http://{authority}"))
             }
             Some(_) => no_tls(format!("no TLS connection to {authority}")),
             None => anyhow::Error::new(root_cause(&error)).context(NoServer(authority.clone())),
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_plain_address_is_taken() {
+    fn a_url_has_only_a_scheme_a_host_and_a_port() {
         let check = |url: &str, scheme, authority: &str| {
             let (seen, parsed) = parse_url(url).unwrap();
             assert_eq!((seen, parsed.as_str()), (scheme, authority), "{url}");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_means_another_path_is_refused() {
+    fn a_name_that_resolves_to_another_path_is_refused() {
         let client = ApiClient::new("http://a:1", None, &CertificateTrust::System).unwrap();
         assert!(client.request(Method::GET, "/api/threads/../leases").is_err());
         assert!(client.request(Method::GET, "/api/threads/..a?q=/../").is_ok());

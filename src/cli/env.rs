@@ -82,7 +82,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn a_value_is_one_word_whatever_is_in_it() {
+    fn any_value_is_quoted_as_one_word() {
         assert_eq!(quoted("http://a:1"), "'http://a:1'");
         assert_eq!(quoted("a'b $(c)"), r"'a'\''b $(c)'");
     }

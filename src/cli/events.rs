@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_out_whole_however_they_are_cut() {
+    fn events_are_reassembled_from_pieces_of_any_size() {
         let text = ": hi\nretry: 500\n\nevent: stdout\nid: 4\ndata: {\"a\":\ndata: 1}\n\nevent: x\n\
                     data: 2\r\n\r\n";
         for size in 1..text.len() {

@@ -32,9 +32,9 @@ const OUTPUT_WAIT_MS: u32 = 10_000;
 const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The delay between two attempts to reach the server.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// After how long without a result a notice says what we wait for.
+/// The time without a result after which a notice names what we wait for.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
-/// After how long without a response a notice is printed. A sandbox may have to be created first.
+/// The time without a response after which a notice is printed. A sandbox may have to be created first.
 const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
 /// How many commands of a terminal are searched for the running one.
 const RECENT_COMMANDS: usize = 100;
@@ -79,7 +79,7 @@ pub(super) struct ExecArgs {
     target: ServerArgs,
 }
 
-/// Runs the command. All our own failures have one exit status, so that they can be told from the command's.
+/// Runs the command. All our own failures have one exit status, which scripts can distinguish from the command's.
 pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     Ok(execute(args).await.unwrap_or_else(|error| {
         eprintln!("stead: {error:#}");
@@ -272,7 +272,7 @@ impl ExecFollower<'_> {
     async fn explain(&self, terminal: String) {
         let path = format!("/api/terminals/{}/commands", escape(&terminal));
         let recent = self.client.list(&path, RECENT_COMMANDS);
-        // Without a list there is just no notice.
+        // A failed list request only costs the notice.
         let Ok(Ok(recent)) = tokio::time::timeout(NOTICE_AFTER * 10, recent).await else { return };
         if let Some(reason) = waits_for(&recent, self.command.as_deref(), &terminal) {
             eprintln!("stead: {reason}");
@@ -460,9 +460,9 @@ pub(super) async fn output(args: OutputArgs) -> anyhow::Result<ExitCode> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyUntil {
-    /// What there is.
+    /// Stop at the end of the current output.
     Now,
-    /// Everything, waiting for the end.
+    /// Wait until the output is complete.
     End,
 }
 
@@ -552,20 +552,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queued_command_says_what_it_waits_for() {
+    fn a_queued_command_reports_what_it_waits_for() {
         let one = |id: &str, status: &str, command: &str| json!({"command_id": id, "status": status, "command": command});
-        let said = |recent: &[Value]| waits_for(recent, Some("c2"), "term_1");
+        let reported = |recent: &[Value]| waits_for(recent, Some("c2"), "term_1");
         let queued = one("c2", "queued", "ls");
         assert_eq!(
-            said(&[queued.clone(), one("c1", "running", "make\nmake test")]).unwrap(),
+            reported(&[queued.clone(), one("c1", "running", "make\nmake test")]).unwrap(),
             "waiting for `make`, which runs in this terminal (c1)"
         );
         assert_eq!(
-            said(&[queued, one("c1", "finished", "make")]).unwrap(),
+            reported(&[queued, one("c1", "finished", "make")]).unwrap(),
             "waiting for the program in the foreground of this terminal; `stead attach term_1` \
              shows it"
         );
-        assert_eq!(said(&[one("c2", "running", "ls")]), None);
-        assert_eq!(said(&[one("c1", "running", "ls")]), None);
+        assert_eq!(reported(&[one("c2", "running", "ls")]), None);
+        assert_eq!(reported(&[one("c1", "running", "ls")]), None);
     }
 }

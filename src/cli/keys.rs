@@ -191,7 +191,7 @@ mod tests {
             if cut > 0 && input[cut - 1] == 0x1b {
                 continue;
             }
-            // As is one right after its second byte, which looks like Alt and a letter.
+            // The same holds for a cut after the second byte, which looks like Alt and a letter.
             if cut > 1 && input[cut - 2] == 0x1b {
                 continue;
             }

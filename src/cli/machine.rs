@@ -34,7 +34,7 @@ pub(super) struct DoctorArgs {
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut settings = config::load(&args.settings.given()?)?.settings;
     let database = DatabaseFinding::of(&settings.home);
-    // A home of its own: a running server would take the trial sandbox for an orphan.
+    // A separate home: a running server would treat the trial sandbox as an orphan.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -16,7 +16,7 @@ use super::{
     show::PrintArgs,
 };
 
-/// The longest listing.
+/// Maximum number of memories in a list.
 const MAX_ITEMS: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

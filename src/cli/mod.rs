@@ -132,7 +132,7 @@ enum Verb {
     Config(config::ConfigArgs),
     /// Render the terminal output on standard input
     Screen(screen::ScreenArgs),
-    /// Check whether this machine can run sandboxes, and say how to fix what is missing
+    /// Check whether this machine can run sandboxes, and how to fix what is missing
     Doctor(machine::DoctorArgs),
     /// Manage the images (root file systems) of sandboxes
     #[command(subcommand, alias = "images")]
@@ -185,7 +185,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs the commands that talk to a server.
+/// Runs the commands that are clients of a server.
 async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         Verb::New(args) => terminals::new(args).await,
@@ -233,7 +233,7 @@ fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     server::start_log(settings.log_format, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(server::run(settings));
-    // `run` has already drained; whatever is left is aborted.
+    // `run` has already drained; remaining tasks are aborted.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{ApiClient, ApiError, escape};
 
-/// The default thread.
+/// The thread of commands without `--thread`.
 pub(super) const DEFAULT_THREAD: &str = "main";
 
 /// How many items are searched for a prefix.
@@ -116,7 +116,7 @@ pub(super) fn id(answer: &Value, field: &str) -> anyhow::Result<String> {
     found.with_context(|| format!("the response of the server has no {field}"))
 }
 
-/// Parses `KEY=VALUE` pairs.
+/// Parses `KEY=VALUE` pairs into a map.
 pub(super) fn pairs(list: &[String]) -> anyhow::Result<Value> {
     let mut map = serde_json::Map::new();
     for pair in list {

@@ -19,7 +19,7 @@ use super::{
     show::{PrintArgs, line, relative},
 };
 
-/// The longest listing.
+/// Maximum number of projects in a list.
 const MAX_ITEMS: usize = 100_000;
 
 #[derive(Debug, Args)]

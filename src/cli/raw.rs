@@ -11,7 +11,7 @@ const RESET: &[u8] =
 \x1b[?2004l\x1b[?2026l\x1b[?1l\x1b>\x1b[<u\x1b[>4;0m\x1b[r\x1b[?1049l\x1b[?6l\x1b[?7h\x1b[?25h\
 \x1b[0 q\x1b[m\x0f";
 
-/// RawMode mode until dropped. Without a terminal on standard input it does nothing.
+/// Raw mode until dropped. Does nothing if standard input is not a terminal.
 pub(super) struct RawMode {
     before: Option<Termios>,
 }
@@ -34,7 +34,7 @@ impl Drop for RawMode {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             let mut out = io::stdout().lock();
-            // Errors mean that the terminal is gone.
+            // An error means that the terminal was closed.
             let _ = out.write_all(RESET).and_then(|()| out.flush());
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
         }

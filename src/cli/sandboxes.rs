@@ -61,7 +61,7 @@ pub(super) enum SandboxVerb {
     /// End the processes of a sandbox and keep its files; the next use starts it
     #[command(after_help = "Example:\n  stead sandbox suspend build")]
     Suspend(SandboxName),
-    /// Let a sandbox live at least this long from now
+    /// Extend the lifetime of a sandbox to at least this long from now
     #[command(after_help = "Example:\n  stead sandbox extend build 2h")]
     Extend {
         #[command(flatten)]

@@ -34,7 +34,7 @@ pub struct ScreenArgs {
 enum ScreenFormat {
     /// Escape sequences that draw the screen
     Ansi,
-    /// PlainArgs text
+    /// Plain text
     Text,
     /// HTML
     Html,

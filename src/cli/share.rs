@@ -12,7 +12,7 @@ use super::{
     show::{PrintArgs, line},
 };
 
-/// The longest listing.
+/// Maximum number of links in a list.
 const MAX_ITEMS: usize = 10_000;
 
 #[derive(Debug, Subcommand)]

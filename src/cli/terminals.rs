@@ -20,7 +20,7 @@ use super::{
     show::{Column, PrintArgs, line},
 };
 
-/// The longest listing.
+/// Maximum number of terminals in a list.
 const MAX_ITEMS: usize = 100_000;
 
 pub(super) const COLUMNS: &[Column] = &[
@@ -230,7 +230,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<ExitCode> {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SnapshotFormat {
-    /// PlainArgs text
+    /// Plain text
     Text,
     /// HTML page
     Html,

@@ -1,4 +1,4 @@
-//! Where the time comes from.
+//! The source of the current time.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use model::{Moment, Timestamp};
 
-/// A clock; tests hand in their own.
+/// A clock; tests pass in their own.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
 
 impl Clock {
-    /// The machine's: the wall clock, and the time since boot.
+    /// The machine's clock: wall time, and time since boot.
     #[must_use]
     pub fn system() -> Self {
         let (boot, offset) = (boot(), offset_seconds());
@@ -25,18 +25,18 @@ impl Clock {
         })
     }
 
-    /// One that says what a function says.
+    /// A clock that calls a function for each reading.
     pub fn from_fn(read: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
-    /// This moment.
+    /// Returns the wall time and the time since boot.
     #[must_use]
     pub fn now(&self) -> Moment {
         (self.0)()
     }
 
-    /// This moment by the wall clock, in whole microseconds.
+    /// Returns the wall time, in whole microseconds.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
         self.now().at
@@ -49,17 +49,17 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Seconds by which the wall clock of a debug build is off, for tests of a clock that jumps.
+/// The offset of the wall clock in a debug build, for tests with a clock that jumps.
 fn offset_seconds() -> i64 {
     let offset = std::env::var("STEAD_CLOCK_OFFSET").ok().filter(|_| cfg!(debug_assertions));
     offset.and_then(|offset| offset.parse().ok()).unwrap_or(0)
 }
 
-/// A number that no other boot of this machine has; another each time where the kernel does not tell.
+/// A number that identifies this boot of the machine; random if the kernel has no boot id.
 fn boot() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id")
         .unwrap_or_else(|_| uuid::Uuid::now_v7().as_bytes().to_vec());
-    // In a signed column and in JSON numbers alike it has to fit without loss.
+    // It has to fit into a signed database column and into a JSON number without loss.
     u64::from_le_bytes(*blake3::hash(&id).as_bytes().first_chunk().expect("32 bytes")) >> 12
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_clock_goes_on() {
+    fn the_system_clock_advances_within_one_boot() {
         let clock = Clock::system();
         let (first, second) = (clock.now(), clock.now());
         assert!(second.since(&first) < Duration::from_secs(60));

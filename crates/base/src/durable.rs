@@ -1,8 +1,8 @@
-//! Files that are whole or absent, whatever happens while they are written.
+//! Atomic replacement of files: after a crash a file has its old or its new content.
 //!
-//! A file is written under another name, and renamed. [`replace`] syncs it first, for what has to
-//! outlive a power failure; [`replace_volatile`] does not, for what describes something that the machine
-//! takes with it. Both expect one writer of a file at a time.
+//! A file is written under another name, then renamed. [`replace`] syncs it first, for data that must
+//! survive a power failure; [`replace_volatile`] does not, for data about processes that do not survive
+//! one either. Both expect one writer of a file at a time.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,8 +14,7 @@ use std::{
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
-/// What the name of a file that is not finished begins with. Lists leave such names out, and what a
-/// crash left of them is removed at the next start.
+/// The prefix of unfinished files. Listings skip them, and the next start removes those that a crash left.
 pub const PART: &str = ".stead-part-";
 
 /// Returns a unique name for an unfinished file.
@@ -25,7 +24,7 @@ pub fn part_name() -> io::Result<String> {
     Ok(format!("{PART}{:016x}", u64::from_le_bytes(bytes)))
 }
 
-/// Opens a directory of ours by its path.
+/// Opens a trusted directory by its path, following symbolic links.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -36,7 +35,7 @@ pub fn sync_directory(directory: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fsync(directory)?)
 }
 
-/// Creates a directory with mode 0700 and syncs its parent. An existing one is left as it is.
+/// Creates a directory with mode 0700 and syncs its parent. An existing directory is not changed.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) => match path.parent() {
@@ -62,7 +61,7 @@ pub fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// The name is always the same, so that what a crash leaves is overwritten by the next attempt.
+/// Writes the new content under a fixed name, so that the next attempt overwrites what a crash left.
 fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -83,7 +82,7 @@ pub fn replace_at(directory: impl AsFd, name: &str, content: &[u8]) -> io::Resul
         .and_then(|()| file.sync_all())
         .and_then(|()| Ok(renameat(directory, &part, directory, name)?));
     if let Err(error) = written {
-        // The first error is the one to tell; what is left is removed at the next start.
+        // The first error is the one to report; the next start removes what is left.
         let _ = unlinkat(directory, &part, AtFlags::empty());
         return Err(error);
     }
@@ -108,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_or_stays_as_it_was() {
+    fn a_file_is_replaced_atomically_or_not_changed() {
         let dir = std::env::temp_dir().join(format!("stead-durable-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("file.json");
         for replace in [replace, replace_volatile] {
-            // What a crash left of an attempt.
+            // Left by an attempt that crashed.
             fs::write(dir.join("file.json.new"), "a longer text than the one that follows")
                 .unwrap();
             replace(&path, b"first").unwrap();

@@ -1,4 +1,4 @@
-//! A lock per name, for work that only one task at a time may do on the same thing.
+//! A lock per name, for work that only one task at a time may do on the same resource.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What every part of the process shares: the clock, events, metrics, files that are replaced whole, and
-//! the deadline of every call that leaves the process. It knows the nouns and nothing that acts on them.
+//! Shared foundations: the clock, events, metrics, atomic replacement of files, keyed locks, and the
+//! deadlines of outbound calls. Depends on the model only.
 
 pub mod clock;
 pub mod durable;

@@ -1,7 +1,7 @@
-//! What the server counts, for `GET /metrics`.
+//! The metrics of the server, for `GET /metrics`.
 //!
-//! Handles are cheap clones of one set; any layer may hold one. Names are a contract with people's
-//! dashboards: they are added to, not changed.
+//! Handles are cheap clones of one set; any layer may hold one. Dashboards depend on the names: add
+//! metrics, but never rename one.
 
 use std::{
     sync::{Arc, LazyLock, atomic::AtomicU64},
@@ -19,7 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Labels of one kind of request.
+/// The labels of the HTTP request metrics.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
     method: &'static str,
@@ -27,20 +27,19 @@ struct Request {
     status: u16,
 }
 
-/// The label of what is counted for each provider.
+/// The label of metrics per provider.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ProviderLabel {
     provider: String,
 }
 
-/// The label of what is counted for each kind of outbound call.
+/// The label of metrics per kind of outbound call.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OutboundCall {
     call: &'static str,
 }
 
-/// What is counted of the calls that leave the process. One set for all: such calls are made far from
-/// where metrics are put together.
+/// The metrics of outbound calls. Global, since calls are made where no `Metrics` is passed in.
 pub static OUTBOUND: LazyLock<Outbound> = LazyLock::new(|| Outbound {
     seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9))),
     timeouts: Family::default(),
@@ -54,7 +53,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Counts one call.
+    /// Records the duration of one call and whether it timed out.
     pub fn observe(&self, call: &'static str, time: Duration, timed_out: bool) {
         let label = OutboundCall { call };
         self.seconds.get_or_create(&label).observe(time.as_secs_f64());
@@ -105,9 +104,9 @@ impl Default for ServerMetrics {
     }
 }
 
-impl ServerMetrics {
-    /// A set of its own, all zero.
-    pub fn new() -> ServerMetrics {
+impl Metrics {
+    /// Creates an independent set, all zero.
+    pub fn new() -> Metrics {
         let seconds = || Histogram::new(exponential_buckets(0.000_25, 2.0, 18));
         let long = || Histogram::new(exponential_buckets(1.0, 3.0, 12));
         let bytes = || Histogram::new(exponential_buckets(256.0, 4.0, 10));
@@ -147,12 +146,12 @@ impl ServerMetrics {
         let r = &mut registry;
         r.register(
             "lease_running_seconds",
-            "How long the instances of all leases have run",
+            "Running time of the instances of all leases",
             metrics.ran.clone(),
         );
         r.register(
             "lease_cost",
-            "What the instances of all leases have cost, by the price of their provider",
+            "Cost of the instances of all leases, by the price of their provider",
             metrics.cost.clone(),
         );
         r.register("terminals_live", "Terminals with a live shell", metrics.terminals_live.clone());
@@ -177,38 +176,34 @@ impl ServerMetrics {
             "Time to take a screen snapshot",
             metrics.snapshot_seconds.clone(),
         );
-        r.register("reconnects", "Connections to hosts made again", metrics.reconnects.clone());
+        r.register("reconnects", "Reconnections to hosts", metrics.reconnects.clone());
         r.register(
             "recovery_seconds",
-            "Time to bring a lost terminal or lease back",
+            "Time to recover a lost terminal or lease",
             metrics.recovery_seconds.clone(),
         );
         r.register(
             "recoveries_failed",
-            "Recoveries that did not succeed",
+            "Recoveries that failed",
             metrics.recoveries_failed.clone(),
         );
         r.register("bytes_in", "Input bytes written to terminals", metrics.bytes_in.clone());
         r.register("bytes_out", "Output bytes read from terminals", metrics.bytes_out.clone());
         r.register("commands", "Commands that ended", metrics.commands.clone());
-        r.register("command_seconds", "Time commands took", metrics.command_seconds.clone());
+        r.register("command_seconds", "Duration of commands", metrics.command_seconds.clone());
         r.register("http_connections", "Open connections", metrics.connections.clone());
         r.register(
             "http_evicted",
-            "Unauthenticated connections and requests cut off to make room for others",
+            "Unauthenticated connections and requests dropped in favor of others",
             metrics.evicted.clone(),
         );
         metrics.register_memories(r);
-        r.register("outbound_seconds", "Time outbound calls took", OUTBOUND.seconds.clone());
-        r.register(
-            "outbound_timeouts",
-            "Outbound calls that met their deadline",
-            OUTBOUND.timeouts.clone(),
-        );
+        r.register("outbound_seconds", "Duration of outbound calls", OUTBOUND.seconds.clone());
+        r.register("outbound_timeouts", "Outbound calls that timed out", OUTBOUND.timeouts.clone());
         r.register("http_requests", "Requests answered", metrics.requests.clone());
         r.register(
             "http_request_seconds",
-            "Time to the head of the answer",
+            "Time to the response head",
             metrics.request_seconds.clone(),
         );
         metrics.registry = Arc::new(registry);
@@ -235,19 +230,19 @@ impl ServerMetrics {
         );
         r.register(
             "memory_snapshot_age_seconds",
-            "Age of the oldest change to a hot memory that no snapshot holds",
+            "Age of the oldest change to a hot memory that is in no snapshot",
             self.memory_snapshot_age.clone(),
         );
     }
 
-    /// Sets how long the instances of all leases of a provider have run, and their cost.
+    /// Sets the total running time and cost of the instances of a provider.
     pub fn ran(&self, provider: &str, time: Duration, cost: f64) {
         let label = ProviderLabel { provider: provider.to_owned() };
         self.ran.get_or_create(&label).set(time.as_secs_f64());
         self.cost.get_or_create(&label).set(cost);
     }
 
-    /// Counts one answered request. `route` is the pattern, so that labels stay few.
+    /// Counts one answered request. `route` is the pattern, which bounds the number of labels.
     pub fn request(&self, method: &http::Method, route: &str, status: u16, time: Duration) {
         let method = match method.as_str() {
             "GET" => "GET",
@@ -263,7 +258,7 @@ impl ServerMetrics {
         self.request_seconds.observe(time.as_secs_f64());
     }
 
-    /// The text form.
+    /// Encodes all metrics in the Prometheus text format.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -276,8 +271,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_shown() {
-        let metrics = ServerMetrics::new();
+    fn every_metric_is_in_the_text() {
+        let metrics = Metrics::new();
         metrics.terminals_live.inc();
         metrics.bytes_out.inc_by(7);
         metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));

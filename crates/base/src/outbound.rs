@@ -1,24 +1,23 @@
-//! Calls that leave this process: one place gives each of them a deadline, a name and a count.
+//! Outbound calls: each gets a deadline, a name and a metric.
 //!
-//! A host, a vendor, a container engine or a helper program may stop answering at any moment. Nothing
-//! here waits for one without a limit: [`bounded`] is the only way out, and `tests/it/tidy.rs` fails on a
-//! call that goes around it.
+//! A host, a vendor, a container engine or a helper program may stop answering at any moment. No call
+//! waits without a limit: all of them go through [`bounded`], and `tests/it/tidy.rs` fails on a call that
+//! bypasses it.
 
 use std::time::{Duration, Instant};
 
 use crate::metrics::OUTBOUND;
 
-/// A call whose answer did not come in time. Whether it was carried out is not known.
+/// A call that was not answered in time. It is unknown whether it was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{call} did not answer within {limit:?}")]
 pub struct TimedOut {
-    /// The name of the call, as in the metric.
+    /// The label of the call in the metrics.
     pub call: &'static str,
-    /// How long it was waited for.
     pub limit: Duration,
 }
 
-/// Waits for a call, but no longer than `limit`. The name is what logs and `stead_outbound_…` show.
+/// Waits for a call, but no longer than `limit`. The name appears in logs and in the `stead_outbound_…` metrics.
 pub async fn bounded<T>(
     call: &'static str,
     limit: Duration,

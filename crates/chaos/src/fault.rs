@@ -24,17 +24,17 @@ const DAY_SECONDS: u64 = 24 * 3600;
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// SIGKILL of the server, and a new one.
+    /// SIGKILL of the server, then a restart.
     Kill,
-    /// SIGTERM of the server, and a new one.
+    /// SIGTERM of the server, then a restart.
     Term,
     /// SIGKILL of a host, and with it all its shells.
     HostKill,
-    /// SIGSTOP of a host, and SIGCONT a while later.
+    /// SIGSTOP of a host, then SIGCONT.
     Stop,
     /// SIGKILL of a process below a host: a shell or a command.
     ShellKill,
-    /// Clients that disappear at any byte; the plan has them.
+    /// Clients that disconnect at any byte, as the plan decides.
     Vanish,
     /// No space on the file system of the home.
     Disk,
@@ -42,7 +42,7 @@ pub enum Fault {
     Descriptors,
     /// `fsync` fails with EIO in the server, which is then killed.
     Fsync,
-    /// SIGKILL of the server, and a new one whose wall clock is days off. Needs a debug build.
+    /// SIGKILL of the server, then a restart with a wall clock that is days off. Needs a debug build.
     Clock,
 }
 
@@ -63,7 +63,7 @@ impl Fault {
     /// Parses a list such as `kill,stop`; `all` and `none` are lists too.
     ///
     /// # Errors
-    /// Names the word that is no fault.
+    /// A word in the list is not the name of a fault.
     pub fn parse_list(list: &str) -> Result<BTreeSet<Fault>> {
         match list {
             "all" => return Ok(NAMES.iter().map(|(_, fault)| *fault).collect()),
@@ -72,27 +72,26 @@ impl Fault {
         }
         let find = |word: &str| NAMES.iter().find(|(name, _)| *name == word).map(|(_, f)| *f);
         list.split(',')
-            .map(|word| find(word).with_context(|| format!("{word:?} is no fault")))
+            .map(|word| find(word).with_context(|| format!("unknown fault {word:?}")))
             .collect()
     }
 
-    /// Returns its name.
+    /// Returns the name in `--faults`.
     #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(_, fault)| *fault == self).map_or("", |(name, _)| name)
     }
 }
 
-/// Everything a fault can be done to.
+/// Injects faults into the server and its hosts.
 #[derive(Debug)]
 pub struct Injector {
     /// The server.
     pub server: Arc<Mutex<Server>>,
     /// Its directory.
-    pub directory: RunDirectory,
-    /// Where faults are counted.
+    pub directory: Directory,
     pub report: Arc<Report>,
-    /// Names of what existed during the run.
+    /// The names of instances that existed during the run.
     pub traces: Traces,
 }
 
@@ -100,7 +99,7 @@ impl Injector {
     /// Injects faults until the deadline, and undoes the last one.
     ///
     /// # Errors
-    /// If the server does not come back.
+    /// If the server does not restart.
     pub fn run(&mut self, seed: u64, faults: &BTreeSet<Fault>, deadline: Instant) -> Result<()> {
         let active: Vec<Fault> =
             faults.iter().copied().filter(|fault| *fault != Fault::Vanish).collect();
@@ -192,7 +191,7 @@ impl Injector {
         (!hosts.is_empty()).then(|| *rng.pick(&hosts))
     }
 
-    /// Fills the file system of the home for a while.
+    /// Fills the file system of the home temporarily.
     fn fill_disk(&self, duration: Duration) -> Result<()> {
         let path = self.directory.home().join("filler");
         let mut file = File::create(&path)?;
@@ -206,7 +205,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Leaves the server no more descriptors than it has open, for a while.
+    /// Temporarily limits the server to the descriptors that it has open.
     fn limit_descriptors(&self, duration: Duration) {
         let Some(pid) = lock(&self.server).pid() else { return };
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count() as u64;
@@ -217,7 +216,7 @@ impl Injector {
         }
     }
 
-    /// Lets `fsync` fail for a while. The server may stop taking writes for good after that, so it is started again.
+    /// Lets `fsync` fail temporarily. The server may refuse writes for good after that, so it is restarted.
     fn fail_fsync(&self, duration: Duration) -> Result<()> {
         let Some(pid) = lock(&self.server).pid() else { return Ok(()) };
         let tracer = Command::new("strace")
@@ -237,7 +236,7 @@ impl Injector {
     }
 }
 
-/// Returns the pids of a process's children, and theirs.
+/// Returns the pids of all descendants of a process.
 fn children(pid: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut open = vec![pid];

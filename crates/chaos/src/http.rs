@@ -1,4 +1,4 @@
-//! A small blocking HTTP/1.1 client over a plain socket that can also disappear at a chosen byte.
+//! A small blocking HTTP/1.1 client over a plain socket that can disconnect at a chosen byte.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// How long a connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where and as whom requests are sent; each has a connection of its own.
+/// The address, the token and the timeout of requests; each request has its own connection.
 #[derive(Debug, Clone)]
 pub struct Http {
     /// The server's address.
@@ -32,7 +32,7 @@ pub struct HttpRequest {
     json: bool,
 }
 
-/// An answer that arrived whole.
+/// A complete answer.
 #[derive(Debug, Clone)]
 pub struct HttpResponse {
     /// The status code.
@@ -47,13 +47,13 @@ pub struct HttpResponse {
 pub enum HttpFailure {
     /// The server cannot have received the whole request: it must have no effect.
     NotSent,
-    /// The connection ended before the answer was there.
+    /// The connection ended before the answer was complete.
     Broken,
-    /// Nothing came within the timeout.
+    /// There was no answer within the timeout.
     Unanswered,
 }
 
-/// When a client disappears.
+/// When a client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vanish {
     /// After this many thousandths of the request's bytes.
@@ -122,12 +122,8 @@ impl Http {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// Returns what is known about a request that was not answered.
-    pub fn send(
-        &self,
-        request: &HttpRequest,
-        vanish: Option<Vanish>,
-    ) -> Result<HttpResponse, HttpFailure> {
+    /// Why the request was not answered.
+    pub fn send(&self, request: &Request, vanish: Option<Vanish>) -> Result<Answer, Failure> {
         let started = Instant::now();
         let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)
             .map_err(|_| HttpFailure::NotSent)?;
@@ -230,7 +226,7 @@ impl HttpResponse {
     }
 }
 
-/// Takes the chunks off a body; `None` if the last one is missing.
+/// Decodes a chunked body; returns `None` if the last chunk is missing.
 fn dechunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -251,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_was_cut_off_is_no_answer() {
+    fn a_truncated_answer_is_not_an_answer() {
         let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
         assert_eq!(HttpResponse::parse(whole).map(|answer| answer.body), Some(b"abc".to_vec()));
         for length in 0..whole.len() {

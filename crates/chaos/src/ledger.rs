@@ -1,4 +1,4 @@
-//! What must be found how often: side effects of commands, fed and typed lines, messages.
+//! How often side effects of commands, fed and typed lines, and messages must be found.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_expectation_has_its_bounds() {
+    fn each_expectation_allows_its_counts() {
         let mut ledger = Ledger::default();
         let ids = [Expected::Once, Expected::AtMostOnce, Expected::Never];
         for (index, expected) in ids.into_iter().enumerate() {

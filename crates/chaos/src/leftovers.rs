@@ -1,4 +1,4 @@
-//! What a run may leave on the machine: nothing.
+//! Checks that a run leaves nothing on the machine.
 
 use std::{
     collections::BTreeSet,
@@ -22,8 +22,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Remembers the names of everything that exists now.
-    pub fn collect(&mut self, directory: &RunDirectory) {
+    /// Records the names of everything that exists now.
+    pub fn collect(&mut self, directory: &Directory) {
         for instance in directory.instances() {
             if let Some(name) = instance.file_name() {
                 self.instances.insert(name.to_string_lossy().into_owned());
@@ -35,7 +35,7 @@ impl Traces {
         self.hosts.extend(directory.hosts());
     }
 
-    /// Waits until nothing is left, and returns what still is after the timeout.
+    /// Waits until nothing is left; after the timeout, returns what is left.
     #[must_use]
     pub fn wait_until_gone(
         &self,
@@ -87,11 +87,11 @@ impl Traces {
             if !owner.file_name().to_string_lossy().starts_with(".stead-") {
                 continue;
             }
-            for place in fs::read_dir(owner.path()).into_iter().flatten().flatten() {
-                let name = place.file_name().to_string_lossy().into_owned();
+            for entry in fs::read_dir(owner.path()).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
                 let host = name.split('.').nth(1).and_then(|pid| pid.parse().ok());
                 if host.is_some_and(|pid: i32| self.hosts.contains(&pid) && !is_alive(pid)) {
-                    left.insert(format!("files in memory {}", place.path().display()));
+                    left.insert(format!("files in memory {}", entry.path().display()));
                 }
             }
         }
@@ -132,7 +132,7 @@ fn processes(directory: &Path, server: Option<i32>, left: &mut BTreeSet<String>)
         let pool = command.windows(6).any(|window| window == b"/warm-");
         if !pool && (contains(&command) || contains(&environment) || cwd.starts_with(directory)) {
             let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            // A process between fork and exec still has the server's arguments and is gone in an instant.
+            // A process between fork and exec still has the server's arguments for a moment.
             left.insert(format!("process {pid}: {command}"));
         }
     }

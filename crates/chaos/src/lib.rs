@@ -1,4 +1,4 @@
-//! Drives the real server with random operations while faults are injected, and checks what clients saw.
+//! Drives the real server with random operations while faults are injected, and checks the answers to clients.
 //!
 //! ```text
 //!  plan (seed) ──▶ clients ──HTTP──▶ stead serve ◀── faults (seed)
@@ -6,8 +6,8 @@
 //!                     ▼
 //!              histories ──▶ register (linearizability), ledgers (at most once), leftovers
 //! ```
-//! The crate knows the server's HTTP contract and its processes, and no code of the product: what it checks cannot
-//! share a fault with what it is checked against.
+//! The crate knows the server's HTTP contract and its processes, but uses no code of the product, so that it cannot
+//! share a bug with it.
 
 pub mod client;
 pub mod fault;

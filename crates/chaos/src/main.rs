@@ -18,7 +18,7 @@ Options:
   --faults LIST     kill, term, host-kill, stop, shell-kill, vanish, disk, descriptors, fsync,
                     clock, separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
   --cuts N          number of power cuts (default: 200)
-  --dir PATH        where the run's directory is created (default: the directory for temporary files)
+  --dir PATH        parent of the run's directory (default: the directory for temporary files)
 ";
 
 const DEFAULT_FAULTS: &str = "kill,term,host-kill,shell-kill,vanish";
@@ -68,7 +68,7 @@ fn start(arguments: Vec<String>) -> Result<usize> {
             _ => bail!("unknown option {flag}; see --help"),
         }
     }
-    let binary = binary.context("--bin is needed; see --help")?;
+    let binary = binary.context("--bin is required; see --help")?;
     options.binary = binary.canonicalize().with_context(|| binary.display().to_string())?;
     options.seed = match seed {
         Some(seed) => seed,

@@ -1,6 +1,6 @@
-//! What each client does, as a function of the seed alone.
+//! The steps of each client, as a function of the seed only.
 //!
-//! Step `n` of client `c` is drawn from its own generator, so no answer and no timing changes the steps that follow.
+//! Step `n` of client `c` has its own generator, so neither answers nor timing change the steps that follow.
 
 use std::time::Duration;
 
@@ -22,18 +22,17 @@ pub const FILES: [&str; 6] = [
 
 /// One operation of one client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PlannedStep {
-    /// Unique in the run; written values carry it.
+pub struct Step {
+    /// Unique in the run; contained in written values.
     pub id: u64,
-    /// What to do.
-    pub action: PlannedAction,
-    /// Whether and when the client disappears.
+    pub action: Action,
+    /// Whether and when the client disconnects.
     pub vanish: Option<Vanish>,
-    /// Whether the request carries an `Idempotency-Key` and is sent again when its outcome is unknown.
+    /// Whether the request has an `Idempotency-Key` and is repeated if its outcome is unknown.
     pub keyed: bool,
-    /// A number for choices that depend on what the client has seen, such as one of its versions.
+    /// A random number for choices that depend on earlier answers, such as one of the known versions.
     pub choice: u64,
-    /// How long the client waits afterwards.
+    /// The delay after the step.
     pub pause: Duration,
 }
 
@@ -84,7 +83,7 @@ pub enum PlannedAction {
     WriteFile {
         /// Which file.
         file: usize,
-        /// Its length, about.
+        /// The approximate length.
         length: usize,
     },
     /// Reads a shared file.
@@ -114,12 +113,12 @@ pub enum PlannedAction {
     Type,
     /// Adds a message to the client's own thread.
     Message,
-    /// Creates a thread, runs something that stays in the background, and deletes the thread.
+    /// Creates a thread, runs a background process, and deletes the thread.
     TemporaryThread {
         /// Whether a second thread shares its lease.
         shared: bool,
     },
-    /// Asks for an old receipt again: it must not have changed.
+    /// Reads an old receipt again: it must not have changed.
     ReadReceipt,
     /// Creates a share link of the client's own terminal, opens it, and revokes some of them.
     Share,
@@ -145,19 +144,19 @@ pub fn step(seed: u64, client: usize, index: u64, vanishing: bool) -> PlannedSte
     PlannedStep { id: id(client, index), action, vanish, keyed, choice, pause }
 }
 
-/// Returns the id of a step; 0 is never one.
+/// Returns the id of a step, which is never 0.
 #[must_use]
 pub fn id(client: usize, index: u64) -> u64 {
     ((client as u64 + 1) << 32) | index
 }
 
-/// Returns an id as it stands in commands, files and reports.
+/// Returns an id as it is written in commands, files and reports.
 #[must_use]
 pub fn name(id: u64) -> String {
     if id == 0 { "nothing".to_owned() } else { format!("c{}n{}", (id >> 32) - 1, id & 0xffff_ffff) }
 }
 
-/// Returns the id that [`name`] made.
+/// Parses a name that [`name`] returned.
 #[must_use]
 pub fn parse_name(name: &str) -> Option<u64> {
     let (client, index) = name.strip_prefix('c')?.split_once('n')?;
@@ -207,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_each_client_the_same_steps_every_time() {
+    fn a_seed_determines_the_steps_of_each_client() {
         for index in 0..200 {
             assert_eq!(step(7, 3, index, true), step(7, 3, index, true));
         }
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_back_to_its_id() {
+    fn a_name_is_parsed_to_its_id() {
         assert_eq!(parse_name(&name(id(3, 99))), Some(id(3, 99)));
         assert_eq!(parse_name("nothing"), None);
     }

@@ -1,6 +1,6 @@
 //! Decides whether a history of reads and writes of one key is linearizable.
 //!
-//! Every write has a value of its own, so each read names the write it saw and the question has an exact answer in
+//! Every write has a unique value, so each read identifies its write and the question has an exact answer in
 //! `O(n log n)` (Gibbons and Korach, "Testing shared memories", 1997). A write and its reads form a cluster; its *zone*
 //! lies between the earliest return and the latest invocation in the cluster. The zone is *forward* if the earliest
 //! return comes first: the register must hold the value during the whole zone. Otherwise it is *backward*: the
@@ -8,8 +8,8 @@
 //! no read returned before its write was invoked, no two forward zones overlap, and no backward zone lies inside a
 //! forward zone.
 //!
-//! Unknown outcomes do not make the search harder. A write with an unknown outcome that nobody read may be left out: it may never
-//! have happened. One that was read did happen, before the first of its reads returned.
+//! Unknown outcomes do not make the search harder. A write with an unknown outcome that was never read may be left
+//! out, because it may not have happened. One that was read did happen, before the first of its reads returned.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub const INITIAL: Value = 0;
 
 /// What an operation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegisterAction {
-    /// Reads with an unknown outcome say nothing and are not recorded.
+pub enum Action {
+    /// Reads with an unknown outcome are not recorded.
     Read(Value),
     /// Writes the value with an outcome.
     Write(Value, WriteOutcome),
@@ -35,22 +35,21 @@ pub enum WriteOutcome {
     Done,
     /// The server refused it or never received it: it must not be seen.
     Refused,
-    /// The connection broke, or the server said that it does not know.
+    /// The connection broke, or the server reported an unknown outcome.
     Unknown,
 }
 
 /// One operation on one key, with unique instants of one logical clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RegisterOperation {
-    /// The client that asked.
+pub struct Operation {
+    /// The client that sent the request.
     pub client: usize,
-    /// When it was asked for.
+    /// When the request was sent.
     pub invoked: u64,
-    /// When the answer was there (or the client gave up).
+    /// When the answer arrived, or the client gave up.
     pub returned: u64,
-    /// What it was.
-    pub action: RegisterAction,
-    /// How it was done, for a report.
+    pub action: Action,
+    /// The kind of request, for a report.
     pub how: &'static str,
 }
 
@@ -84,7 +83,7 @@ pub fn check(history: &[RegisterOperation]) -> Result<(), Anomaly> {
         if let Some(before) = forward.last()
             && cluster.first_return < before.last_invocation
         {
-            let reason = "each of these values was current in the middle of the other's time";
+            let reason = "each of these values was current while the other was";
             return Err(anomaly(reason, &[before.value, cluster.value]));
         }
         forward.push(*cluster);
@@ -124,9 +123,9 @@ fn clusters(history: &[RegisterOperation]) -> Result<Vec<Cluster>, Anomaly> {
             }
             Some((write, WriteOutcome::Done | WriteOutcome::Unknown)) => write.invoked,
             None if value == INITIAL => 0,
-            None => return Err(anomaly("a value was read that nobody wrote", &[value])),
+            None => return Err(anomaly("a value was read that was never written", &[value])),
         };
-        // The initial value was there before everything: it is a write that returned at 0.
+        // The initial value counts as a write that returned at 0.
         let first = if value == INITIAL { 0 } else { operation.returned };
         let entry = clusters.entry(value).or_insert_with(|| cluster(value, write_invoked, first));
         entry.first_return = entry.first_return.min(operation.returned);
@@ -179,8 +178,8 @@ mod tests {
         RegisterOperation { client: 0, invoked, returned, action, how: "" }
     }
 
-    /// Tries every order that respects the instants: the definition itself.
-    fn search(history: &[RegisterOperation], value: Value, left: u32) -> bool {
+    /// Tries every order that respects the instants, which is the definition of linearizability.
+    fn search(history: &[Operation], value: Value, left: u32) -> bool {
         let pending = |index: usize| left & (1 << index) != 0;
         let must = |operation: &RegisterOperation| {
             !matches!(
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_an_exhaustive_search_on_every_small_history() {
+    fn the_check_agrees_with_an_exhaustive_search_on_small_histories() {
         let (mut linearizable, mut not) = (0, 0);
         for seed in 0..60_000 {
             let history = random_history(&mut Rng::new(seed, &[]));
@@ -255,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nobody_heard_of_may_take_effect_later() {
-        let unknown = write(1, 2, 7, WriteOutcome::Unknown);
+    fn a_write_with_an_unknown_outcome_may_take_effect_later() {
+        let unknown = write(1, 2, 7, Outcome::Unknown);
         assert_eq!(check(&[unknown, read(3, 4, INITIAL), read(5, 6, 7)]), Ok(()));
         assert!(check(&[unknown, read(3, 4, 7), read(5, 6, INITIAL)]).is_err());
     }

@@ -1,4 +1,4 @@
-//! What a run found, and how often it did what.
+//! The violations that a run found, and its counters.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +8,17 @@ use std::{
     },
 };
 
-/// Violations that are printed at most; the rest is counted.
+/// The maximum number of printed violations; the rest is only counted.
 const MAX_PRINTED: usize = 40;
 
-/// Something that must not happen.
+/// A broken guarantee of the server.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// The promise that was broken, in a word.
+    /// The kind of guarantee.
     pub kind: &'static str,
-    /// What it was broken for.
+    /// The affected resource.
     pub key: String,
-    /// What was seen.
+    /// The observation that shows it.
     pub detail: String,
 }
 
@@ -30,7 +30,7 @@ pub struct Report {
     violations: Mutex<Vec<Violation>>,
 }
 
-/// Locks a mutex whatever happened to a thread that held it.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -41,7 +41,7 @@ impl Report {
         self.clock.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Counts something.
+    /// Increments a counter by name.
     pub fn count(&self, what: impl Into<String>) {
         *lock(&self.counts).entry(what.into()).or_default() += 1;
     }

@@ -1,6 +1,6 @@
 //! A seeded random number generator (SplitMix64) whose sequence never changes between versions.
 //!
-//! A seed that failed once must give the same plan in a year, so the generator is not a dependency.
+//! A seed that failed once must give the same plan in a year, so the generator is not taken from a library.
 
 /// Random numbers that follow from a seed.
 #[derive(Debug, Clone)]

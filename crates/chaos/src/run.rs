@@ -1,4 +1,4 @@
-//! One run: start, let clients and faults loose, verify, delete everything, look for leftovers.
+//! One run: start, run clients and faults, verify, delete everything, check for leftovers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,19 +22,19 @@ use crate::{
     server::{RunDirectory, Server},
 };
 
-/// The size of the home's own file system when it is to be filled.
+/// The size of the home's file system for the fault `disk`.
 const HOME_BYTES: u64 = 1 << 30;
-/// Operations of a key that are printed around an anomaly.
+/// The maximum number of operations that are printed with an anomaly.
 const MAX_PRINTED_OPERATIONS: usize = 60;
 /// How long the deletion of one thread may take.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What to run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server's executable.
     pub binary: PathBuf,
-    /// Decides the plan of each client and the faults.
+    /// The seed of the plans of all clients and of the faults.
     pub seed: u64,
     /// How long clients run.
     pub duration: Duration,
@@ -44,14 +44,14 @@ pub struct Options {
     pub provider: String,
     /// The faults that are injected.
     pub faults: BTreeSet<Fault>,
-    /// Where the run's directory is created.
+    /// The parent of the run's directory.
     pub parent: PathBuf,
 }
 
-/// Runs and returns the number of violations.
+/// Executes a run and returns the number of violations.
 ///
 /// # Errors
-/// If the run itself fails: the server does not start, or does not come back.
+/// If the server does not start or restart.
 pub fn run(options: &Options) -> Result<usize> {
     let directory = RunDirectory::create(&options.parent)?;
     println!("directory {}", directory.path().display());
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<usize> {
     let small = small.transpose()?;
     let report = Arc::new(Report::default());
     let finished = run_in(options, &directory, &report);
-    println!("what was done and answered:");
+    println!("operations and answers:");
     report.print_counts();
     if let Err(error) = &finished {
         report.violation("run", "server", format!("{error:#}"));
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<usize> {
     Ok(violations.len())
 }
 
-/// Prints how many violations of each kind there were.
+/// Prints the number of violations of each kind.
 pub(crate) fn print_summary(kinds: &[&'static str]) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for kind in kinds {
@@ -228,7 +228,7 @@ fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> 
     let deadline = Instant::now() + DELETION_TIMEOUT;
     loop {
         let answer = http.get("/api/leases?limit=200");
-        let Ok(answer) = answer else { bail!("the list of leases has no answer") };
+        let Ok(answer) = answer else { bail!("the list of leases was not answered") };
         let leases = names(&answer.json()["items"], "lease_id");
         if leases.is_empty() {
             return Ok(());
@@ -246,7 +246,7 @@ fn names(items: &serde_json::Value, field: &str) -> Vec<String> {
     items.filter_map(|item| item[field].as_str().map(str::to_owned)).collect()
 }
 
-/// A small file system for the home, so that it can be filled without harm to anybody else.
+/// A small file system for the home, so that filling it affects no other program.
 #[derive(Debug)]
 struct SmallHome(PathBuf);
 

@@ -69,7 +69,7 @@ impl RunDirectory {
         let mut pids = Vec::new();
         for instance in self.instances() {
             if let Ok(pid) = fs::read_to_string(instance.join("host.pid")) {
-                // A file that outlived its host may name a process of somebody else.
+                // A file that outlived its host may have the pid of an unrelated process.
                 let pid = pid.trim().parse::<i32>().ok();
                 pids.extend(pid.filter(|pid| is_host_of(*pid, &instance)));
                 continue;
@@ -100,7 +100,7 @@ fn is_host(pid: i32) -> bool {
     command.split(|byte| *byte == 0).any(|argument| argument == b"host")
 }
 
-/// Returns the cgroups that carry an instance's name.
+/// Returns the cgroups of an instance.
 #[must_use]
 pub fn cgroups(instance: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -119,14 +119,14 @@ pub fn cgroups(instance: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Sends a signal; a process that is gone already is fine.
+/// Sends a signal; a process that has already exited is not an error.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// A server process and how to start it again.
+/// A server process that can be restarted.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
@@ -134,12 +134,12 @@ pub struct Server {
     provider: String,
     address: SocketAddr,
     child: Option<Child>,
-    /// Seconds by which the wall clock of the next process is off.
+    /// The wall-clock offset of the next process, in seconds.
     pub clock_offset: i64,
 }
 
 impl Server {
-    /// Starts a server on a port of its own.
+    /// Starts a server on a free port.
     ///
     /// # Errors
     /// If it does not become ready.
@@ -156,7 +156,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts it again at the same address and waits until it is ready.
+    /// Restarts the server at the same address and waits until it is ready.
     ///
     /// # Errors
     /// If it ends, or is not ready in time.
@@ -180,7 +180,7 @@ impl Server {
         loop {
             if let Some(status) = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
                 self.child = None;
-                bail!("the server ended at its start: {status}");
+                bail!("the server exited during its start: {status}");
             }
             let mut http = self.http();
             http.timeout = Duration::from_secs(5);
@@ -210,7 +210,7 @@ impl Server {
         self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok())
     }
 
-    /// Kills it with SIGKILL and waits for its end.
+    /// Kills the server with SIGKILL and waits for its exit.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -218,7 +218,7 @@ impl Server {
         }
     }
 
-    /// Ends it with SIGTERM; returns how long that took, or `None` if it had to be killed.
+    /// Stops the server with SIGTERM. Returns how long that took, or `None` if it had to be killed.
     pub fn stop(&mut self) -> Option<Duration> {
         let started = Instant::now();
         signal(self.pid()?, Signal::TERM);

@@ -1,4 +1,4 @@
-//! `stead cloud …`: what runs inside vendors' sandboxes beside the host.
+//! `stead cloud …`: the programs that run inside vendors' sandboxes in addition to the host.
 //!
 //! `bridge DIR NAME LABEL` carries the host's socket over standard input and output, as lines. It starts the
 //! host if there is none, and kills the previous bridge, which a dead server may have left behind.
@@ -191,7 +191,7 @@ fn connect(dir: &Path, label: &str) -> io::Result<UnixStream> {
     }
 }
 
-/// Starts the host in a session of its own.
+/// Starts the host in a new session.
 fn start(dir: &Path, label: &str) -> io::Result<()> {
     let started = Command::new(std::env::current_exe()?)
         .args(["host", "--detach", "--no-cgroup", "--label", label, "--dir"])

@@ -35,7 +35,7 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often we ping a terminal's WebSocket, and how long it may be silent.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most input that one message carries.
+/// The maximum number of input bytes per message.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
 /// Chunks queued in each direction.
 const MAX_QUEUED_CHUNKS: usize = 16;
@@ -224,7 +224,7 @@ impl Vendor for Arc<DaytonaVendor> {
         spec: &'a Value,
     ) -> VendorReply<'a, VendorSandbox> {
         Box::pin(async move {
-            // If the server dies, sandboxes stop by themselves.
+            // If the server dies, the vendor stops its sandboxes.
             let minutes = self.options.auto_stop.as_secs().div_ceil(60);
             let mut body = json!({
                 "name": name, "labels": labels, "autoStopInterval": minutes,
@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_of_either_version_is_read() {
+    fn a_page_of_either_version_is_parsed() {
         for text in [r#"[{"id":"a"}]"#, r#"{"items":[{"id":"a"}],"nextCursor":null}"#] {
             let page: SandboxPage = serde_json::from_str(text).unwrap();
             let items = match page {

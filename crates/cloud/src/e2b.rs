@@ -32,7 +32,7 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// How often the daemon sends a keep-alive, in seconds, and how long its stream may be silent.
 const KEEPALIVE_SECONDS: &str = "15";
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most input that one request carries.
+/// The maximum number of input bytes per request.
 const MAX_INPUT_BYTES: usize = 256 << 10;
 /// Chunks queued in each direction.
 const MAX_QUEUED_CHUNKS: usize = 16;

@@ -140,7 +140,7 @@ mod tests {
         fs::write(&copy, &bytes).unwrap();
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(std::process::Command::new(&copy).status().unwrap().success());
-        // Asked again by another server, it is not made again.
+        // Another server uses the cached file.
         let again = Executable::new(dir.clone(), PathBuf::from("/bin/true")).ready().unwrap();
         assert_eq!(again, packed);
         let other = Executable::new(dir.clone(), PathBuf::from("/bin/false")).ready().unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_stay_as_they_are() {
+    fn other_files_are_not_changed() {
         for text in ["", "#!/bin/sh\nexit\n", "\u{7f}ELF"] {
             let mut bytes = text.as_bytes().to_vec();
             strip(&mut bytes);

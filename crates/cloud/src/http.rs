@@ -85,7 +85,7 @@ impl fmt::Debug for VendorKey {
 pub(super) enum Repeat {
     /// The request is idempotent.
     Safe,
-    /// The request is repeated only if the vendor certainly did not carry it out.
+    /// The request is repeated only if the vendor certainly did not execute it.
     Once,
 }
 
@@ -123,7 +123,7 @@ pub(super) enum VendorFault {
         message: String,
         retry_after: Option<Duration>,
     },
-    /// There is no usable response; whether the request was carried out is unknown.
+    /// There is no usable response; it is unknown whether the request was executed.
     #[error("no response from {vendor}: {reason}")]
     Transport { vendor: &'static str, reason: String },
 }
@@ -136,7 +136,7 @@ impl VendorFault {
         }
     }
 
-    /// Whether the request may have been carried out in spite of the fault.
+    /// Whether the request may have been executed in spite of the fault.
     pub(super) fn is_unknown(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.is_server_error(),
@@ -407,7 +407,7 @@ impl VendorClient {
         })
     }
 
-    /// The fault of a response that is no success, with what can be read of its body.
+    /// Returns the fault of an unsuccessful response, with the readable part of its body.
     async fn refused(&self, response: Response, limit: Duration) -> VendorFault {
         let (status, headers) = (response.status(), response.headers().clone());
         let whole = timeout(limit, self.read_whole(response)).await;
@@ -454,7 +454,7 @@ fn root_cause(mut error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// Statuses that the next attempt may not get.
+/// Whether another attempt may get a different status.
 fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 500 | 502 | 503 | 504)
 }
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_says_whether_a_retry_is_safe() {
+    fn a_fault_reports_whether_a_retry_is_safe() {
         let vendor = "E2B";
         let status = |code: u16| VendorFault::Status {
             vendor,
@@ -526,7 +526,7 @@ mod tests {
             message: "slow down".into(),
             retry_after: None,
         };
-        let said = busy.of("make").to_string();
-        assert!(said.contains("E2B answered 429 Too Many Requests: slow down"), "{said}");
+        let text = busy.of("make").to_string();
+        assert!(text.contains("E2B answered 429 Too Many Requests: slow down"), "{text}");
     }
 }

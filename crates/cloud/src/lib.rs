@@ -68,15 +68,15 @@ const INSTANCE_LABEL: &str = "stead_instance";
 
 /// The deadline of a command that prepares a sandbox.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often we look for a sandbox whose creation was not confirmed; the delay doubles.
+/// How often we search for a sandbox whose creation was not confirmed; the delay doubles.
 const MAX_LOOKUPS: u32 = 4;
 const FIRST_LOOKUP_DELAY: Duration = Duration::from_millis(100);
 /// How long a measurement is reused.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(3);
-/// How long a lease waits for a host that cannot be reached.
+/// How long a lease waits for an unreachable host.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What serves the terminals of a sandbox.
+/// How the terminals of a sandbox run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalRuntime {
     /// A host inside the sandbox.
@@ -126,7 +126,7 @@ pub struct Cloud(Arc<CloudInner>);
 struct CloudInner {
     vendor: Box<dyn Vendor>,
     options: CloudOptions,
-    /// A random name that tells this home from others that use the same key.
+    /// A random name that distinguishes this home from others with the same key.
     home: String,
     program: Executable,
     mirrors: Arc<Mirrors>,
@@ -349,7 +349,7 @@ impl Cloud {
             if let Some(events) = &events {
                 events.publish(EventKind::ImageProgress {
                     image: image.clone(),
-                    status: "sending the host".to_owned(),
+                    status: "uploading the host".to_owned(),
                     done_bytes: done_bytes.min(total),
                     total_bytes: total,
                 });
@@ -523,7 +523,7 @@ impl Provider for Cloud {
             hosted,
             pause: self.0.vendor.pauses(),
             metrics: true,
-            isolation: vec!["sandboxes of another provider, away from this machine".to_owned()],
+            isolation: vec!["sandboxes of the vendor, outside this machine".to_owned()],
         }
     }
 
@@ -533,7 +533,7 @@ impl Provider for Cloud {
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {
         Box::pin(async move {
-            match self.sandbox(instance, "look at a sandbox").await {
+            match self.sandbox(instance, "inspect a sandbox").await {
                 Ok(sandbox) => Ok(sandbox.observed),
                 Err(ProviderError::Gone { .. }) => Ok(Observed::Gone),
                 Err(error) => Err(error),
@@ -548,7 +548,7 @@ impl Provider for Cloud {
             if sandbox.observed == Observed::Paused {
                 return Ok(());
             }
-            // Nothing is asked of it meanwhile: some vendors would wake it up for that.
+            // Stop all calls to the sandbox first: some vendors would resume it.
             self.0.remotes.pause(&instance.instance_id);
             let paused = self.0.vendor.pause(&sandbox.id).await;
             paused.map_err(|fault| {
@@ -617,8 +617,8 @@ impl Mounts for Cloud {
     ) -> Reply<'a, MountedPaths> {
         let root = Cloud::root(self, &instance.instance_id);
         let (_, home) = self.0.vendor.user();
-        // A project's files are on this machine: shells start in the home directory there, and the other
-        // directories are empty ones of their own.
+        // A project's files are on this machine. In the sandbox, shells start in the home directory, and the
+        // other mounts are empty directories.
         let seen = wanted.mounts.iter().enumerate().map(|(index, (outside, inside))| {
             let name = inside.file_name().map(|name| name.to_string_lossy().into_owned());
             let other = || format!("{root}/{}", name.clone().unwrap_or_default());

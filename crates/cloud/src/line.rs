@@ -10,11 +10,11 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 
-/// The window into a sandbox: a terminal there takes little at once.
+/// The window into a sandbox, whose terminal has a small input buffer.
 pub(super) const INWARD_WINDOW: u64 = 32 << 10;
 /// The window out of a sandbox. A watcher that falls far behind gets a snapshot instead of the output.
 pub(super) const OUTWARD_WINDOW: u64 = 256 << 10;
-/// How many bytes one line carries.
+/// The maximum number of bytes per line.
 pub(super) const MAX_LINE_BYTES: usize = 24 << 10;
 pub(super) const MAX_LINE_CHARS: usize = 2 * MAX_LINE_BYTES;
 
@@ -82,7 +82,7 @@ pub(super) struct StreamEnd {
     sent: u64,
     arrived: u64,
     received: u64,
-    said: u64,
+    acknowledged: u64,
 }
 
 /// Bytes are missing: the other end belongs to another stream.
@@ -99,7 +99,7 @@ impl StreamEnd {
     }
 
     fn new(window: u64, theirs: u64) -> Self {
-        Self { window, step: theirs / 8, sent: 0, arrived: 0, received: 0, said: 0 }
+        Self { window, step: theirs / 8, sent: 0, arrived: 0, received: 0, acknowledged: 0 }
     }
 
     /// How many bytes may be sent now.
@@ -142,8 +142,8 @@ impl StreamEnd {
 
     /// Returns an acknowledgement, if one is due.
     pub(super) fn answer(&mut self) -> Option<String> {
-        (self.received - self.said >= self.step).then(|| {
-            self.said = self.received;
+        (self.received - self.acknowledged >= self.step).then(|| {
+            self.acknowledged = self.received;
             BridgeLine::Acknowledge(self.received).text()
         })
     }
@@ -158,9 +158,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Whatever is torn, doubled or noise in between, the bytes come once and in order.
+        /// Torn lines, repeated lines and noise do not change the bytes.
         #[test]
-        fn bytes_come_once_and_in_order(
+        fn bytes_arrive_once_and_in_order(
             pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60_000), 0..4u8), 0..12),
         ) {
             let (mut here, mut there) = (StreamEnd::inside(), StreamEnd::outside());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_noticed() {
+    fn missing_bytes_are_detected() {
         let (mut here, mut there) = (StreamEnd::inside(), StreamEnd::outside());
         here.send(b"one");
         let second = here.send(b"two");

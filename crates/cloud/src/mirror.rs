@@ -5,7 +5,7 @@
 //!     │                             │  └▶ HOME/terminals/<id>/{log, commands}
 //!     └────── requests ──────────▶ Mirror ──────────▶ host
 //! ```
-//! A sandbox may vanish with everything in it. So all output is written here before the server receives it, in
+//! A sandbox may be deleted with everything in it. So all output is written here before the server receives it, in
 //! the same files that a local host would write; output that was written while no server was connected is
 //! fetched before the server learns the terminal's offset; and a command's output is fetched before the host
 //! may forget it.
@@ -32,9 +32,9 @@ const FIRST_OWN_SEQ: u32 = 1 << 31;
 const MAX_OWN_REQUESTS: usize = 4096;
 /// Frames of the server queued for the host.
 const MAX_QUEUED_FRAMES: usize = 64;
-/// How much is held back while a log is fetched; more ends the connection.
+/// The maximum number of bytes held back while a log is fetched; more ends the connection.
 const MAX_HELD_BYTES: usize = 64 << 20;
-/// How much of a command's output is kept if no request said so.
+/// How much of a command's output is kept by default.
 const DEFAULT_KEEP: Keep = Keep { head: 8 << 20, tail: 8 << 20 };
 /// Output up to this size is part of the command's receipt.
 const MAX_RECEIPT_BYTES: u64 = 64 << 10;
@@ -116,7 +116,7 @@ struct MirrorState {
     commands: HashMap<String, CommandCopy>,
     /// Terminals whose log is being fetched, and up to which offset.
     behind: HashMap<String, u64>,
-    /// Commands that the host may forget once their output is fetched, with the frame that says so.
+    /// Commands that the host may forget once their output is fetched, with the frame that requests it.
     forgetting: HashMap<String, Vec<u8>>,
 }
 
@@ -468,7 +468,7 @@ impl Mirror {
         let mut state = self.state.lock();
         let Some(OwnRequest::Output(command, stream)) = state.pending.remove(&seq) else { return };
         if let Some(output) = self.output(&mut state, &command, stream) {
-            // What the host did not keep is missing here as well.
+            // Bytes that the host did not keep are missing here as well.
             output.skip_to(offset);
             copy(output, offset, bytes);
         }
@@ -506,7 +506,7 @@ impl Mirror {
         if let Some(frame) = state.forgetting.remove(command)
             && self.own.try_send(frame).is_err()
         {
-            tracing::debug!(command, "cannot tell the host to forget a command");
+            tracing::debug!(command, "cannot request the host to forget a command");
         }
     }
 

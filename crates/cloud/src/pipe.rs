@@ -17,7 +17,7 @@ const STREAM_BUFFER_BYTES: usize = 256 << 10;
 /// How much unexpected output an error message repeats.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// Text in both directions. A closed channel means that the other end is gone.
+/// Text in both directions. A closed channel means that the other end has closed.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) output: mpsc::Receiver<Bytes>,
@@ -97,7 +97,7 @@ async fn forward(mut channel: Channel, stream: DuplexStream, mut pending: Vec<u8
     }
 }
 
-/// Sends text on a line of its own, in case a torn line precedes it.
+/// Sends text on a new line, in case a torn line precedes it.
 async fn send_line(channel: &Channel, text: String) -> Result<(), mpsc::error::SendError<Bytes>> {
     channel.input.send(Bytes::from(format!("\n{text}"))).await
 }

@@ -1,4 +1,4 @@
-//! What a vendor of sandboxes must be able to do.
+//! The interface that each vendor of sandboxes implements.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::remote::{PtyRequest, RemotePty};
 use model::Env;
 use provider::{Fidelity, Observed};
 
-/// How long a sandbox may take to reach the state that was asked for.
+/// How long a sandbox may take to reach the requested state.
 pub(super) const TRANSITION_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -27,13 +27,13 @@ pub(super) type VendorLabels = BTreeMap<String, String>;
 /// A sandbox as its vendor describes it.
 #[derive(Debug, Clone)]
 pub(super) struct VendorSandbox {
-    /// The vendor's id of it.
+    /// The vendor's id of the sandbox.
     pub(super) id: String,
     pub(super) labels: VendorLabels,
     pub(super) observed: Observed,
     /// The base URL of the daemon in the sandbox.
     pub(super) url: String,
-    /// The daemon's token, where it is not the vendor's key.
+    /// The daemon's token, if it is not the vendor's key.
     pub(super) token: Option<VendorKey>,
     /// The MCP server that has the shell tool (AgentBay).
     pub(super) server: Option<String>,
@@ -77,7 +77,7 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     fn user(&self) -> (&'static str, &'static str);
     /// What a paused sandbox preserves.
     fn pauses(&self) -> Fidelity;
-    /// Checks the settings of a lease; the error says why they are refused.
+    /// Checks the settings of a lease; the error is the reason of a refusal.
     fn accepts(&self, spec: &serde_json::Value) -> Result<(), String>;
     fn create<'a>(
         &'a self,
@@ -114,7 +114,7 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         let _ = sandbox;
         Box::pin(std::future::ready(Ok(None)))
     }
-    /// Opens a PTY without a host of ours; `None` if the vendor has none, or if that PTY is gone.
+    /// Opens a PTY without our host; `None` if the vendor has none, or if that PTY no longer exists.
     fn open_pty<'a>(
         &'a self,
         sandbox: &'a VendorSandbox,

@@ -1,4 +1,4 @@
-//! How clients reach the server: scheme and URLs, from the settings and the address listened on.
+//! The scheme and the URLs of the server, derived from the settings and the listen address.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -7,7 +7,7 @@ use std::{
 
 use super::settings::Settings;
 
-/// What is spoken on the server's own port.
+/// The protocol of the server's own port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -15,7 +15,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The scheme as a URL begins with it.
+    /// Returns the scheme as it appears in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -23,7 +23,7 @@ impl Scheme {
         }
     }
 
-    /// The port of a URL that has none.
+    /// Returns the port of a URL without one.
     pub fn default_port(self) -> u16 {
         match self {
             Scheme::Http => 80,
@@ -38,13 +38,13 @@ impl Settings {
         self.tls.cert.as_deref().zip(self.tls.key.as_deref())
     }
 
-    /// Returns what is spoken on the server's own port.
+    /// Returns the protocol of the server's own port.
     pub fn scheme(&self) -> Scheme {
         if self.tls_files().is_some() { Scheme::Https } else { Scheme::Http }
     }
 
     /// Returns the schemes that an `Origin` of the server's own pages may have. Only a proxy knows
-    /// whether the browser came to it over TLS; a plain server with names may have one in front.
+    /// whether the browser connected over TLS; a plain server with names may be behind one.
     pub fn origin_schemes(&self) -> &'static [Scheme] {
         match self.scheme() {
             Scheme::Https if !self.behind_proxy => &[Scheme::Https],
@@ -63,7 +63,8 @@ impl Settings {
         format!("{}://{}", self.scheme().name(), SocketAddr::new(ip, address.port()))
     }
 
-    /// Returns the URL for links: by name where a certificate or a proxy has one, else the local URL.
+    /// Returns the URL for links: with the name of the certificate or proxy if there is one, else the
+    /// local URL.
     pub fn public_url(&self, address: SocketAddr) -> String {
         match self.names.first() {
             Some(name) if self.behind_proxy => format!("https://{name}"),
@@ -88,13 +89,13 @@ mod tests {
     use super::super::{ConfigSources, load};
 
     fn urls(listen: &str, flags: &[(&str, &str)]) -> (String, String) {
-        let mut said = ConfigSources::default();
-        said.flag("home", "/h", "--home");
-        said.flag("listen", listen, "--listen");
+        let mut sources = ConfigSources::default();
+        sources.flag("home", "/h", "--home");
+        sources.flag("listen", listen, "--listen");
         for (key, value) in flags {
-            said.flag(key, *value, "--set");
+            sources.flag(key, *value, "--set");
         }
-        let settings = load(&said).unwrap().settings;
+        let settings = load(&sources).unwrap().settings;
         (settings.local_url(settings.listen), settings.public_url(settings.listen))
     }
 

@@ -1,9 +1,8 @@
-//! Every setting of the server, and where its value came from.
+//! Every setting of the server, and the origin of its value.
 //!
-//! A flag wins over the environment, the environment over `stead.toml`, the
-//! file over the default. All four arrive as text and go through one parser
-//! per type, so a value means the same wherever it is written. The table in
-//! `table.rs` is the only list of settings; `stead config` prints it.
+//! A flag overrides the environment, the environment overrides `stead.toml`, and the file overrides the
+//! default. All four are text and go through one parser per type, so a value means the same in each
+//! source. The table in `table.rs` is the only list of settings; `stead config` prints it.
 
 mod address;
 mod settings;
@@ -28,7 +27,7 @@ pub use value::{
     LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryAction, VendorRuntime, parse_duration,
 };
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "from", content = "name", rename_all = "lowercase")]
 pub enum Origin {
@@ -60,20 +59,20 @@ pub struct SettingView {
     /// Value in effect, as it was written.
     pub value: String,
     pub origin: Origin,
-    /// The environment variable that sets it.
+    /// The environment variable for this setting.
     pub environment: String,
     pub doc: &'static str,
 }
 
-/// Why the settings could not be used.
+/// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value does not parse.
+    /// A value cannot be parsed.
     #[error("{key} = {value:?} ({origin}): {reason}")]
     Value { key: &'static str, value: String, origin: Origin, reason: String },
     #[error("unknown setting {key:?} ({origin}); `stead config` lists all of them")]
     Unknown { key: String, origin: Origin },
-    /// The file is there but cannot be read.
+    /// The file exists but cannot be read, or was named and does not exist.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
@@ -84,10 +83,10 @@ pub enum ConfigError {
     #[error("{} is not valid TOML: {reason}", path.display())]
     Toml {
         path: PathBuf,
-        /// Where and why.
+        /// The parser's message, with line and column.
         reason: String,
     },
-    /// No authentication on an address others can reach.
+    /// Authentication is off on an address that other machines can reach.
     #[error("no_auth is refused on {0}: without a token only a loopback address is allowed")]
     OpenToAll(SocketAddr),
     /// A token or a session cookie would cross the network in clear text.
@@ -96,10 +95,10 @@ pub enum ConfigError {
          use --tls-cert FILE --tls-key FILE, or --behind-proxy if a proxy in front terminates TLS"
     )]
     PlainText(SocketAddr),
-    /// One of the two files of TLS is missing.
+    /// Only one of certificate and key is set.
     #[error("tls.cert and tls.key belong together: set both or neither")]
     IncompleteTls,
-    /// There is no home directory to put the server's under.
+    /// `HOME` is not set, so there is no default for the server's directory.
     #[error("no home directory: set HOME, or --home, or STEAD_HOME")]
     NoHome,
 }
@@ -107,16 +106,15 @@ pub enum ConfigError {
 /// The sources of settings other than the file.
 #[derive(Debug, Default, Clone)]
 pub struct ConfigSources {
-    /// Flags, as (key, value, flag).
+    /// Key, value and flag, such as `listen`, `127.0.0.1:80` and `--listen`.
     pub flags: Vec<(String, String, String)>,
-    /// The environment.
     pub environment: BTreeMap<String, String>,
     /// Settings file named by the caller.
     pub file: Option<PathBuf>,
 }
 
 impl ConfigSources {
-    /// Reads the process environment; there are no flags.
+    /// Reads the process environment, without flags.
     pub fn environment() -> ConfigSources {
         // Skips variables that are not UTF-8: none of ours is.
         let environment = std::env::vars_os()
@@ -125,7 +123,6 @@ impl ConfigSources {
         ConfigSources { environment, ..ConfigSources::default() }
     }
 
-    /// Adds one flag.
     pub fn flag(&mut self, key: &str, value: impl Into<String>, flag: &str) {
         self.flags.push((key.to_owned(), value.into(), flag.to_owned()));
     }
@@ -139,31 +136,31 @@ pub struct Loaded {
     pub shown: Vec<SettingView>,
 }
 
-/// Puts the settings together from all four sources.
-pub fn load(said: &ConfigSources) -> Result<Loaded, ConfigError> {
+/// Merges the settings of all four sources.
+pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
     let mut chosen: BTreeMap<&'static str, (String, Origin)> = table::SETTINGS
         .iter()
         .map(|setting| (setting.key, (setting.default.to_owned(), Origin::Default)))
         .collect();
 
-    if let Some(home) = default_home(&said.environment) {
+    if let Some(home) = default_home(&sources.environment) {
         chosen.insert("home", (home.display().to_string(), Origin::Default));
     }
-    // The names that the vendors' own programs know.
+    // The variables that the vendors' own programs read.
     for (key, name) in table::KEYS {
-        if let Some(value) = said.environment.get(*name) {
+        if let Some(value) = sources.environment.get(*name) {
             chosen.insert(key, (value.clone(), Origin::Environment((*name).to_owned())));
         }
     }
-    // The file may lie in the home directory, so the home is settled first.
+    // The file may be in the home directory, so the home is resolved first.
     let mut outer: Vec<(&'static str, String, Origin)> = Vec::new();
     for setting in table::SETTINGS {
         let name = variable(setting.key);
-        if let Some(value) = said.environment.get(&name) {
+        if let Some(value) = sources.environment.get(&name) {
             outer.push((setting.key, value.clone(), Origin::Environment(name)));
         }
     }
-    for (key, value, flag) in &said.flags {
+    for (key, value, flag) in &sources.flags {
         let origin = Origin::Flag(flag.clone());
         let setting = table::find(key)
             .ok_or_else(|| ConfigError::Unknown { key: key.clone(), origin: origin.clone() })?;
@@ -171,7 +168,8 @@ pub fn load(said: &ConfigSources) -> Result<Loaded, ConfigError> {
     }
     let home = outer.iter().rev().find(|(key, ..)| *key == "home").map(|(_, value, _)| value);
     let home = home.or(chosen.get("home").map(|(value, _)| value)).filter(|home| !home.is_empty());
-    let named = said.file.clone().or_else(|| said.environment.get("STEAD_CONFIG").map(Into::into));
+    let named =
+        sources.file.clone().or_else(|| sources.environment.get("STEAD_CONFIG").map(Into::into));
     let file = match (&named, home) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(home)) => Some(Path::new(home).join("stead.toml")),
@@ -220,7 +218,7 @@ pub fn load(said: &ConfigSources) -> Result<Loaded, ConfigError> {
     Ok(Loaded { settings, shown })
 }
 
-/// `terminal.max` is set by `STEAD_TERMINAL_MAX`.
+/// Returns the environment variable of a setting: `STEAD_TERMINAL_MAX` for `terminal.max`.
 fn variable(key: &str) -> String {
     format!("STEAD_{}", key.replace('.', "_").to_ascii_uppercase())
 }

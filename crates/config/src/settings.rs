@@ -9,11 +9,11 @@ use super::value::{LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryActio
 pub struct Settings {
     /// Address the server listens on.
     pub listen: SocketAddr,
-    /// Directory of everything the server keeps.
+    /// Data directory of the server.
     pub home: PathBuf,
     /// Accept every client that can reach the (loopback) address.
     pub no_auth: bool,
-    /// Names, besides the address itself, a `Host` header may carry.
+    /// Host names that a `Host` header may contain, in addition to the address itself.
     pub names: Vec<String>,
     /// Files of the certificate and the key; both or neither are set.
     pub tls: TlsFiles,
@@ -21,72 +21,62 @@ pub struct Settings {
     pub behind_proxy: bool,
     /// Default provider, or `auto`.
     pub provider: String,
-    /// Shape of the log on standard error.
+    /// Format of the log on standard error.
     pub log_format: LogFormat,
     /// Minimum log level.
     pub log_level: LogLevel,
-    /// Limits of requests.
-    pub limits: RequestLimits,
-    /// Policy of a session whose thread has none of its own.
+    pub limits: Limits,
+    /// Default session policy.
     pub policy: Policy,
-    /// Terminals: how many, how large, for how long.
-    pub terminal: TerminalLimits,
-    /// Defaults of sandboxes.
-    pub sandbox: SandboxDefaults,
-    /// The engine of containers.
+    pub terminal: Terminals,
+    pub sandbox: Sandbox,
     pub docker: Containers,
-    /// Sandboxes of E2B.
     pub e2b: E2b,
-    /// Sandboxes of Daytona.
     pub daytona: Daytona,
-    /// Sessions of AgentBay.
     pub agentbay: AgentBay,
-    /// Projects: how many, and for how long unused.
-    pub project: ProjectLimits,
-    /// Hot memories: how much, and how often they are written out.
+    pub project: Projects,
     pub memory: Memories,
-    /// How long old states of a terminal are kept.
     pub history: History,
 }
 
-/// The files that TLS on the server's own port needs. [`Settings::tls_files`] has the pair.
+/// The TLS files of the server's own port. [`Settings::tls_files`] returns the pair.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
 }
 
-/// Defaults of sandboxes, in the format of a lease's `spec`.
+/// Default limits of sandboxes, in the format of a lease's `spec`.
 #[derive(Debug, Clone)]
 pub struct SandboxDefaults {
     /// The OCI runtime.
     pub runtime: String,
     /// Memory, or `auto`.
     pub memory: String,
-    /// Processors, or `auto`.
+    /// CPUs, or `auto`.
     pub cpus: String,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub processes: u64,
-    /// Disk.
+    /// Disk quota.
     pub disk: String,
-    /// What may be reached.
+    /// Network egress.
     pub egress: String,
-    /// Directories of this machine that are shown read-only.
+    /// Directories of this machine that are mounted read-only.
     pub show: Vec<String>,
-    /// How many of a kind are kept ready.
+    /// Warm sandboxes per kind.
     pub warm: usize,
-    /// How many processors are kept free of those that compute for long.
+    /// CPUs from which CPU-heavy sandboxes are kept off.
     pub reserve_cpus: usize,
-    /// Bytes a second that may be written to a disk; 0 is no bound.
+    /// Disk write limit in bytes per second; 0 disables it.
     pub disk_rate: u64,
 }
 
-/// The engine of containers.
+/// The container engine.
 #[derive(Debug, Clone)]
 pub struct Containers {
-    /// Its address, or `auto`.
+    /// Address of the engine's socket, or `auto`.
     pub host: String,
-    /// The image of a container that names none, or `auto`.
+    /// The default image, or `auto`.
     pub image: String,
 }
 
@@ -97,16 +87,16 @@ pub struct E2b {
     pub key: Secret,
     /// The URL of the API, or `auto`.
     pub endpoint: String,
-    /// Where the daemons of its sandboxes are, or `auto`.
+    /// The URL of the daemons in the sandboxes, or `auto`.
     pub sandbox_url: String,
     /// The default template.
     pub template: String,
-    /// How long a sandbox runs on when this server is gone.
+    /// How long a sandbox keeps running after its last contact with this server.
     pub timeout: Duration,
     pub price: f64,
-    /// Where the host keeps its files inside.
+    /// The host's directory inside the sandbox.
     pub directory: String,
-    /// What terminals stand on.
+    /// How terminals run in the sandbox.
     pub runtime: VendorRuntime,
 }
 
@@ -119,12 +109,12 @@ pub struct Daytona {
     pub endpoint: String,
     /// The default snapshot, or `auto`.
     pub snapshot: String,
-    /// How long a sandbox runs on when this server is gone.
+    /// How long a sandbox keeps running after its last contact with this server.
     pub auto_stop: Duration,
     pub price: f64,
-    /// Where the host keeps its files inside.
+    /// The host's directory inside the sandbox.
     pub directory: String,
-    /// What terminals stand on.
+    /// How terminals run in the sandbox.
     pub runtime: VendorRuntime,
 }
 
@@ -135,114 +125,114 @@ pub struct AgentBay {
     pub key: Secret,
     /// The URL of the API, or `auto`.
     pub endpoint: String,
-    /// The image of a session that names none.
+    /// The default image.
     pub image: String,
-    /// How long a session is kept when this server is gone.
+    /// How long a session is kept after its last contact with this server.
     pub timeout: Duration,
     pub price: f64,
-    /// Where we keep our files inside.
+    /// Our directory inside the session.
     pub directory: String,
 }
 
-/// Limits of requests.
+/// Limits on requests and connections.
 #[derive(Debug, Clone)]
-pub struct RequestLimits {
-    /// Largest request body.
+pub struct Limits {
+    /// Maximum size of a request body.
     pub body_bytes: usize,
-    /// Largest body that is a file.
+    /// Maximum size of a request body that is a file.
     pub file_bytes: usize,
-    /// Largest WebSocket message from a client.
+    /// Maximum size of a WebSocket message from a client.
     pub frame_bytes: usize,
-    /// Connections open at once.
+    /// Maximum number of open connections.
     pub connections: usize,
-    /// Requests being answered at once, open streams not counted.
+    /// Maximum number of concurrent requests, not counting open streams.
     pub requests: usize,
-    /// Time to send a whole request head.
+    /// Timeout for a request head.
     pub header_time: Duration,
-    /// Longest silence within a request body, and the time a body has whatever its size.
+    /// Read timeout within a request body, and the minimum time a body of any size has.
     pub body_time: Duration,
-    /// Bytes a second that a body which takes longer must average.
+    /// Minimum average rate of a longer body, in bytes per second.
     pub body_rate: usize,
-    /// Time a program in a sandbox has to begin its answer.
+    /// Timeout for the response head of a program in a sandbox.
     pub proxy_time: Duration,
-    /// Time a client may leave what we sent unread before it is cut off.
+    /// Write timeout: how long a client may leave sent data unread before it is disconnected.
     pub stall_time: Duration,
 }
 
-/// Policy of a session whose thread has none of its own.
+/// The default session policy; a thread may override it.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Time without use after which a session expires.
+    /// Idle time after which a session expires.
     pub idle_timeout: Duration,
-    /// Longest life of a session.
+    /// Maximum lifetime of a session.
     pub max_duration: Duration,
-    /// Notice given before a session expires.
+    /// How long before its expiry a session is warned.
     pub warn_before: Duration,
     /// What happens to the compute of an expired session.
     pub on_expiry: SessionExpiryAction,
 }
 
-/// Terminals: how many, how large, for how long.
+/// Limits on terminals.
 #[derive(Debug, Clone)]
-pub struct TerminalLimits {
-    /// Terminals one thread may have.
+pub struct Terminals {
+    /// Maximum number of terminals per thread.
     pub max_per_thread: usize,
-    /// Terminals the server may have.
+    /// Maximum number of terminals of the server.
     pub max: usize,
-    /// End a terminal that was unused for this long; zero means never.
+    /// Idle time after which a terminal is ended; zero means never.
     pub idle_limit: Duration,
-    /// Output kept of each terminal.
+    /// Bytes of output kept per terminal.
     pub log_limit_bytes: u64,
-    /// Lines of scrollback the screen keeps.
+    /// Lines of scrollback.
     pub scrollback: usize,
     /// Answer DECRQCRA, which lets a program read the screen back.
     pub checksum_reports: bool,
 }
 
-/// Projects: how many, and for how long unused.
+/// Limits on projects, and the cleanup of unused ones.
 #[derive(Debug, Clone)]
-pub struct ProjectLimits {
-    /// Projects the server may have.
+pub struct Projects {
+    /// Maximum number of projects.
     pub max_projects: u64,
     pub cleanup_enabled: bool,
-    /// Days without use; a project is deleted on the day after.
+    /// Idle days; a project is deleted on the following day.
     pub cleanup_after_days: u64,
-    /// How many of the last days bring a warning.
+    /// Number of days before the deletion on which a warning is published.
     pub cleanup_warning_days: u64,
-    /// Time between two checks of all projects.
+    /// Interval between checks of all projects.
     pub cleanup_check_interval: Duration,
     /// How long a deleted project can be restored.
     pub trash_time: Duration,
-    /// Largest project that is imported, unpacked.
+    /// Maximum unpacked size of an imported project.
     pub import_bytes: u64,
-    /// Stop the instances of a project when its last client leaves.
+    /// Stop the instances of a project when its last client disconnects.
     pub stop_on_disconnect: bool,
-    /// Make a stopped instance again for a client that comes back.
+    /// Recreate a stopped instance when a client reconnects.
     pub recreate_on_reconnect: bool,
-    /// How long the last client may be away before anything is stopped.
+    /// Grace period after the last client disconnects.
     pub disconnect_grace: Duration,
-    /// Backends of the file tree by prefix, where a project does not choose others.
+    /// Default backends of the file tree, by prefix.
     pub routes: BTreeMap<String, RouteBackend>,
 }
 
-/// Hot memories: how much, and how often they are written out.
+/// Limits on hot memories, and their snapshot interval.
 #[derive(Debug, Clone)]
 pub struct Memories {
-    /// Time between two snapshots.
+    /// Interval between snapshots.
     pub snapshot_interval: Duration,
-    /// Entries one project may have.
+    /// Maximum number of entries per project.
     pub max_entries: u64,
-    /// Bytes one project may have.
+    /// Maximum number of bytes per project.
     pub max_bytes: u64,
-    /// Largest entry.
+    /// Maximum size of an entry.
     pub max_entry_bytes: u64,
 }
 
-/// How long old states of a terminal are kept.
+/// Retention of terminal state versions.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// State versions kept of each terminal.
+    /// State versions kept per terminal.
     pub versions: usize,
-    /// Age at which a version may go.
+    /// Age after which a version may be deleted.
     pub age: Duration,
 }

@@ -1,4 +1,4 @@
-//! The one list of settings: name, default, meaning, and where the value goes.
+//! The one list of settings: name, default, description and field.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
@@ -18,14 +18,14 @@ pub(super) struct Setting {
     pub(super) put: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-/// The settings that are secret, each with the variable that its vendor's own programs read.
+/// The secret settings, each with the environment variable that the vendor's own programs read.
 pub(super) const KEYS: &[(&str, &str)] = &[
     ("e2b.key", "E2B_API_KEY"),
     ("daytona.key", "DAYTONA_API_KEY"),
     ("agentbay.key", "AGENTBAY_API_KEY"),
 ];
 
-/// The row of that name.
+/// Returns the setting with a key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
@@ -43,171 +43,173 @@ macro_rules! settings {
 
 settings! {
     "listen" = "127.0.0.1:7832" => listen,
-        "address the server listens on; port 0 takes a free one";
+        "address the server listens on; port 0 picks a free port";
     "home" = "" => home,
-        "directory of everything the server keeps (default ~/.stead)";
+        "data directory of the server (default ~/.stead)";
     "no_auth" = "false" => no_auth,
-        "let anyone who can reach the address in; refused unless it is loopback";
+        "accept every client without a token; allowed only on a loopback address";
     "names" = "" => names,
-        "host names clients may use besides the address itself, separated by commas";
+        "host names that clients may use in addition to the address itself, separated by commas";
     "tls.cert" = "" => tls.cert,
-        "PEM file with the certificate chain of the server's port; read again when it changes";
+        "PEM file with the certificate chain of the server's port; reloaded when it changes";
     "tls.key" = "" => tls.key,
         "PEM file with the private key of tls.cert";
     "behind_proxy" = "false" => behind_proxy,
-        "a proxy in front of the server terminates TLS; allows plain HTTP on addresses other than loopback";
+        "a proxy in front of the server terminates TLS; allows plain HTTP on non-loopback addresses";
     "provider" = "auto" => provider,
-        "provider of a thread that names none; auto: namespace where this machine can, else local";
+        "default provider; auto: namespace if this machine supports it, else local";
     "log_format" = "text" => log_format,
-        "log on standard error: text or json";
+        "format of the log on standard error: text or json";
     "log_level" = "info" => log_level,
-        "least important log line written: error, warn, info, debug or trace";
+        "minimum log level: error, warn, info, debug or trace";
     "limits.body_bytes" = "8MiB" => limits.body_bytes,
-        "largest request body";
+        "maximum size of a request body";
     "limits.file_bytes" = "64GiB" => limits.file_bytes,
-        "largest file a client may write, and largest archive it may import";
+        "maximum size of a file that a client writes or an archive that it imports";
     "limits.frame_bytes" = "1MiB" => limits.frame_bytes,
-        "largest WebSocket message from a client";
+        "maximum size of a WebSocket message from a client";
     "limits.connections" = "16384" => limits.connections,
-        "connections open at once, at most half the descriptors; a quarter may be unauthenticated";
+        "maximum number of open connections, at most half the file descriptors; up to a quarter may \
+         be unauthenticated";
     "limits.requests" = "1024" => limits.requests,
-        "requests of the owner being answered at once, open streams not counted; further ones get \
-         a 503. Programs in sandboxes and the holders of their keys have as many each";
+        "maximum number of concurrent requests of the owner, not counting open streams; further \
+         requests get a 503. Programs in sandboxes and the holders of their keys have the same limit \
+         each";
     "limits.header_time" = "10s" => limits.header_time,
-        "time a client has to send a request head, and to leave a connection idle";
+        "timeout for a request head, and for an idle connection";
     "limits.body_time" = "10s" => limits.body_time,
-        "longest silence within a request body, and the time a body has whatever its size";
+        "read timeout within a request body, and the minimum time for a body of any size";
     "limits.body_rate" = "1KiB" => limits.body_rate,
-        "bytes a second that a body which takes longer must average";
+        "minimum average rate of a body that takes longer, in bytes per second";
     "limits.proxy_time" = "2m" => limits.proxy_time,
-        "time a program in a sandbox has to begin its answer to a request";
+        "timeout for the response head of a program in a sandbox";
     "limits.stall_time" = "60s" => limits.stall_time,
-        "time a client may leave what was sent unread before it is cut off";
+        "how long a client may leave sent data unread before it is disconnected";
     "policy.idle_timeout" = "30m" => policy.idle_timeout,
-        "a session unused for this long expires";
+        "idle time after which a session expires";
     "policy.max_duration" = "24h" => policy.max_duration,
-        "longest life of a session";
+        "maximum lifetime of a session";
     "policy.warn_before" = "2m" => policy.warn_before,
-        "notice given before a session expires";
+        "how long before its expiry a session is warned";
     "policy.on_expiry" = "pause" => policy.on_expiry,
         "what happens to the compute of an expired session: keep, pause or stop";
     "terminal.max_per_thread" = "64" => terminal.max_per_thread,
-        "terminals one thread may have";
+        "maximum number of terminals per thread";
     "terminal.max" = "4000" => terminal.max,
-        "terminals the server may have";
+        "maximum number of terminals of the server";
     "terminal.idle_limit" = "0s" => terminal.idle_limit,
-        "end a terminal unused for this long; 0 is never";
+        "idle time after which a terminal is ended; 0 disables it";
     "terminal.log_limit_bytes" = "16MiB" => terminal.log_limit_bytes,
-        "output kept of each terminal";
+        "bytes of output kept per terminal";
     "terminal.scrollback" = "5000" => terminal.scrollback,
-        "lines of scrollback the screen keeps";
+        "lines of scrollback per terminal";
     "vt.checksum_reports" = "false" => terminal.checksum_reports,
-        "answer DECRQCRA, which lets a program read the screen back; for conformance runs";
+        "answer DECRQCRA, which lets a program read the screen; for conformance tests";
     "sandbox.runtime" = "stead" => sandbox.runtime,
-        "OCI runtime of sandboxes: `stead` for the one that is built in, or a name or path such as runc";
+        "OCI runtime of sandboxes: `stead` for the built-in one, or a name or path such as runc";
     "sandbox.memory" = "auto" => sandbox.memory,
-        "memory of a sandbox that names none; auto: half of this machine's, at most 4 GiB";
+        "default memory of a sandbox; auto: half of this machine's, at most 4 GiB";
     "sandbox.cpus" = "auto" => sandbox.cpus,
-        "processors of a sandbox that names none; auto: three quarters of this machine's";
+        "default CPUs of a sandbox; auto: three quarters of this machine's";
     "sandbox.processes" = "1024" => sandbox.processes,
-        "processes and threads of a sandbox that names none";
+        "default maximum number of processes and threads of a sandbox";
     "sandbox.disk" = "8GiB" => sandbox.disk,
-        "disk of a sandbox that names none";
+        "default disk quota of a sandbox";
     "sandbox.egress" = "public" => sandbox.egress,
-        "what a sandbox may reach that names none: none, public, all, or host:port,host:port";
+        "default network egress of a sandbox: none, public, all, or host:port,host:port";
     "sandbox.show" = "" => sandbox.show,
-        "directories of this machine that sandboxes see read-only beside /usr, separated by commas";
+        "directories of this machine that sandboxes see read-only in addition to /usr, separated by commas";
     "sandbox.warm" = "1" => sandbox.warm,
-        "sandboxes of a kind that are kept ready for the next thread; 0 keeps none";
+        "warm sandboxes of each kind that are kept ready for new threads; 0 disables it";
     "sandbox.reserve_cpus" = "1" => sandbox.reserve_cpus,
-        "processors kept free of sandboxes that compute for long, but never all; 0 keeps none";
+        "CPUs from which CPU-heavy sandboxes are kept off, but never all CPUs; 0 disables it";
     "sandbox.disk_rate" = "64MiB" => sandbox.disk_rate,
-        "bytes a second that a sandbox may write to its disk; 0 is no bound";
+        "disk write limit of a sandbox in bytes per second; 0 disables it";
     "docker.host" = "auto" => docker.host,
         "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
     "docker.image" = "auto" => docker.image,
-        "image of a container that names none, imported or of a registry; auto: this machine's programs";
+        "default image of a container, imported or from a registry; auto: this machine's programs";
     "e2b.key" = "" => e2b.key,
-        "what opens E2B; without it there is no provider e2b (also read from E2B_API_KEY)";
+        "API key of E2B; without it the provider e2b is off (also read from E2B_API_KEY)";
     "e2b.endpoint" = "auto" => e2b.endpoint,
-        "control plane of E2B, or of somebody who speaks like it; auto: E2B's own";
+        "URL of the E2B API or of a compatible one; auto: E2B's own";
     "e2b.sandbox_url" = "auto" => e2b.sandbox_url,
-        "one address for the daemons of all sandboxes; auto: E2B's own, or the endpoint that is set";
+        "one URL for the daemons of all sandboxes; auto: E2B's own, or e2b.endpoint if it is set";
     "e2b.template" = "base" => e2b.template,
-        "template of a sandbox of E2B that names none";
+        "default template of an E2B sandbox";
     "e2b.timeout" = "15m" => e2b.timeout,
-        "a sandbox of E2B is paused so long after this server was last heard of";
+        "time after the last contact with this server at which an E2B sandbox is paused";
     "e2b.price_per_hour" = "0" => e2b.price,
-        "what an hour of a sandbox of E2B costs, for max_cost and the cost of a lease";
+        "price of an E2B sandbox per hour, for max_cost and the cost of a lease";
     "e2b.directory" = "/tmp" => e2b.directory,
-        "directory inside a sandbox of E2B below which the host keeps its files";
+        "directory inside an E2B sandbox for the files of the host";
     "e2b.runtime" = "host" => e2b.runtime,
-        "what terminals in a sandbox of E2B stand on: host (ours, inside), or remote (commands alone, no PTY)";
+        "how terminals run in an E2B sandbox: host (our host program inside), or remote (commands only, no PTY)";
     "daytona.key" = "" => daytona.key,
-        "what opens Daytona; without it there is no provider daytona (also read from DAYTONA_API_KEY)";
+        "API key of Daytona; without it the provider daytona is off (also read from DAYTONA_API_KEY)";
     "daytona.endpoint" = "auto" => daytona.endpoint,
-        "control plane of Daytona, or of somebody who speaks like it; auto: Daytona's own";
+        "URL of the Daytona API or of a compatible one; auto: Daytona's own";
     "daytona.snapshot" = "auto" => daytona.snapshot,
-        "snapshot of a sandbox of Daytona that names none; auto: Daytona's own choice";
+        "default snapshot of a Daytona sandbox; auto: Daytona's own choice";
     "daytona.auto_stop" = "15m" => daytona.auto_stop,
-        "a sandbox of Daytona is stopped so long after this server was last heard of; whole minutes";
+        "time after the last contact with this server at which a Daytona sandbox is stopped; whole minutes";
     "daytona.price_per_hour" = "0" => daytona.price,
-        "what an hour of a sandbox of Daytona costs, for max_cost and the cost of a lease";
+        "price of a Daytona sandbox per hour, for max_cost and the cost of a lease";
     "daytona.directory" = "/tmp" => daytona.directory,
-        "directory inside a sandbox of Daytona below which the host keeps its files";
+        "directory inside a Daytona sandbox for the files of the host";
     "daytona.runtime" = "host" => daytona.runtime,
-        "what terminals in a sandbox of Daytona stand on: host (ours, inside), or remote (commands alone, no PTY)";
+        "how terminals run in a Daytona sandbox: host (our host program inside), or remote (commands only, no PTY)";
     "agentbay.key" = "" => agentbay.key,
-        "what opens AgentBay; without it there is no provider agentbay (also read from AGENTBAY_API_KEY)";
+        "API key of AgentBay; without it the provider agentbay is off (also read from AGENTBAY_API_KEY)";
     "agentbay.endpoint" = "auto" => agentbay.endpoint,
-        "API of AgentBay, or of somebody who speaks like it; auto: AgentBay's own in cn-hangzhou";
+        "URL of the AgentBay API or of a compatible one; auto: AgentBay's own in cn-hangzhou";
     "agentbay.image" = "linux_latest" => agentbay.image,
-        "image of a session of AgentBay that names none";
+        "default image of an AgentBay session";
     "agentbay.timeout" = "15m" => agentbay.timeout,
-        "AgentBay may end a session so long after this server was last heard of";
+        "time after the last contact with this server at which AgentBay may end a session";
     "agentbay.price_per_hour" = "0" => agentbay.price,
-        "what an hour of a session of AgentBay costs, for max_cost and the cost of a lease";
+        "price of an AgentBay session per hour, for max_cost and the cost of a lease";
     "agentbay.directory" = "/tmp" => agentbay.directory,
-        "directory inside a session of AgentBay below which we keep our files";
+        "directory inside an AgentBay session for our files";
     "max_projects" = "1000" => project.max_projects,
-        "projects the server may have";
+        "maximum number of projects";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
-        "delete projects nobody uses";
+        "delete unused projects";
     "project.cleanup_after_days" = "30" => project.cleanup_after_days,
-        "days without use; a project is deleted on the day after";
+        "idle days; a project is deleted on the following day";
     "project.cleanup_warning_days" = "3" => project.cleanup_warning_days,
-        "how many of the last days bring a warning";
+        "number of days before the deletion on which a warning is published";
     "project.cleanup_check_interval" = "24h" => project.cleanup_check_interval,
-        "time between two looks at all projects; the first is at the start";
+        "interval between checks of all projects; the first runs at startup";
     "project.trash_time" = "7d" => project.trash_time,
         "how long a deleted project can be restored";
     "project.import_bytes" = "32GiB" => project.import_bytes,
-        "largest project that is imported, unpacked";
+        "maximum unpacked size of an imported project";
     "project.stop_on_disconnect" = "false" => project.stop_on_disconnect,
-        "stop the instances of a project when its last client leaves; a project may say otherwise";
+        "stop the instances of a project when its last client disconnects; a project may override it";
     "project.recreate_on_reconnect" = "true" => project.recreate_on_reconnect,
-        "make a stopped instance again for a client that comes back; a project may say otherwise";
+        "recreate a stopped instance when a client reconnects; a project may override it";
     "project.disconnect_grace" = "10s" => project.disconnect_grace,
-        "how long the last client may be away before anything is stopped";
+        "grace period after the last client disconnects, before instances are stopped";
     "project.routes" = "/workspace=filesystem,/memories/hot=state,/memories/persistent=filesystem"
         => project.routes,
         "backends of the file tree by prefix: filesystem (disk), state (memory) or store (database); \
-         a project may choose others";
+         a project may override them";
     "memory.snapshot_interval" = "5m" => memory.snapshot_interval,
-        "time between two snapshots of the hot memories";
+        "interval between snapshots of the hot memories";
     "memory.max_entries" = "10000" => memory.max_entries,
-        "hot memories one project may have";
+        "maximum number of hot memories per project";
     "memory.max_bytes" = "64MiB" => memory.max_bytes,
-        "bytes of hot memories one project may have";
+        "maximum size of all hot memories of a project";
     "memory.max_entry_bytes" = "4MiB" => memory.max_entry_bytes,
-        "largest hot memory";
+        "maximum size of one hot memory";
     "history.versions" = "1000" => history.versions,
-        "state versions kept of each terminal";
+        "state versions kept per terminal";
     "history.age" = "30d" => history.age,
-        "age at which a state version may go";
+        "age after which a state version may be deleted";
 }
 
-/// Settings before any row was put in.
+/// Returns settings with empty values, to be filled from the table.
 pub(super) fn blank() -> Settings {
     Settings {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),

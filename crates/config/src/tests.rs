@@ -1,21 +1,21 @@
-//! What the four sources of settings do to one another.
+//! Precedence of the four sources of settings, and the checks on their values.
 
 use super::*;
 
-fn said(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> ConfigSources {
-    let mut said = ConfigSources {
+fn sources(environment: &[(&str, &str)], flags: &[(&str, &str)]) -> ConfigSources {
+    let mut all = ConfigSources {
         environment: environment.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
         ..ConfigSources::default()
     };
     for (key, value) in flags {
-        said.flag(key, *value, &format!("--{key}"));
+        all.flag(key, *value, &format!("--{key}"));
     }
-    said
+    all
 }
 
 fn origin(loaded: &Loaded, key: &str) -> (String, Origin) {
-    let shown = loaded.shown.iter().find(|shown| shown.key == key).unwrap();
-    (shown.value.clone(), shown.origin.clone())
+    let view = loaded.shown.iter().find(|view| view.key == key).unwrap();
+    (view.value.clone(), view.origin.clone())
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     let home_text = home.to_str().unwrap();
     let environment =
         [("STEAD_HOME", home_text), ("STEAD_LISTEN", "127.0.0.1:2"), ("STEAD_TERMINAL_MAX", "10")];
-    let loaded = load(&said(&environment, &[("listen", "127.0.0.1:3")])).unwrap();
+    let loaded = load(&sources(&environment, &[("listen", "127.0.0.1:3")])).unwrap();
     assert_eq!(origin(&loaded, "listen"), ("127.0.0.1:3".into(), Origin::Flag("--listen".into())));
     assert_eq!(
         origin(&loaded, "terminal.max"),
@@ -49,9 +49,9 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
 #[test]
 fn an_open_server_is_refused_unless_it_is_on_loopback() {
     let open = [("STEAD_NO_AUTH", "true"), ("HOME", "/nowhere")];
-    assert!(load(&said(&open, &[("listen", "127.0.0.1:0")])).is_ok());
-    assert!(load(&said(&open, &[("listen", "[::1]:0")])).is_ok());
-    let refused = load(&said(&open, &[("listen", "0.0.0.0:0")]));
+    assert!(load(&sources(&open, &[("listen", "127.0.0.1:0")])).is_ok());
+    assert!(load(&sources(&open, &[("listen", "[::1]:0")])).is_ok());
+    let refused = load(&sources(&open, &[("listen", "0.0.0.0:0")]));
     assert!(matches!(refused, Err(ConfigError::OpenToAll(_))), "{refused:?}");
 }
 
@@ -59,7 +59,7 @@ fn an_open_server_is_refused_unless_it_is_on_loopback() {
 fn a_plain_server_is_refused_unless_it_is_on_loopback_or_behind_a_proxy() {
     let home = [("HOME", "/nowhere")];
     let listen = |address, more: &[(&str, &str)]| {
-        load(&said(&home, &[&[("listen", address)], more].concat()))
+        load(&sources(&home, &[&[("listen", address)], more].concat()))
     };
     let tls = [("tls.cert", "/c"), ("tls.key", "/k")];
     for address in ["0.0.0.0:0", "10.0.0.1:80", "[::]:0", "[2001:db8::1]:1"] {
@@ -77,18 +77,18 @@ fn a_plain_server_is_refused_unless_it_is_on_loopback_or_behind_a_proxy() {
 }
 
 #[test]
-fn a_mistake_is_named_with_the_place_it_was_made() {
-    let message = |said: &ConfigSources| load(said).unwrap_err().to_string();
+fn an_error_names_the_source_of_the_value() {
+    let message = |config: &ConfigSources| load(config).unwrap_err().to_string();
     assert_eq!(
-        message(&said(&[("HOME", "/nowhere"), ("STEAD_TERMINAL_MAX", "many")], &[])),
+        message(&sources(&[("HOME", "/nowhere"), ("STEAD_TERMINAL_MAX", "many")], &[])),
         "terminal.max = \"many\" (environment STEAD_TERMINAL_MAX): expected a number"
     );
     assert_eq!(
-        message(&said(&[("HOME", "/nowhere")], &[("colour", "red")])),
+        message(&sources(&[("HOME", "/nowhere")], &[("colour", "red")])),
         "unknown setting \"colour\" (flag --colour); `stead config` lists all of them"
     );
-    assert_eq!(message(&said(&[], &[])), ConfigError::NoHome.to_string());
+    assert_eq!(message(&sources(&[], &[])), ConfigError::NoHome.to_string());
     let named =
-        ConfigSources { file: Some("/nowhere/x.toml".into()), ..said(&[("HOME", "/h")], &[]) };
+        ConfigSources { file: Some("/nowhere/x.toml".into()), ..sources(&[("HOME", "/h")], &[]) };
     assert_eq!(message(&named), "cannot read /nowhere/x.toml");
 }

@@ -1,4 +1,4 @@
-//! How the text of a setting becomes its value.
+//! Parsers for the values of settings.
 
 use std::{
     collections::BTreeMap,
@@ -7,16 +7,16 @@ use std::{
     time::Duration,
 };
 
-/// Shape of the log on standard error.
+/// Format of the log on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Least important log line that is written.
+/// Minimum level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Error,
@@ -30,22 +30,22 @@ pub enum LogLevel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionExpiryAction {
     Keep,
-    /// Its processes are frozen.
+    /// Freeze the processes.
     Pause,
-    /// Its processes are ended; the durable state stays.
+    /// End the processes; the durable state remains.
     Stop,
 }
 
-/// What terminals in other people's sandboxes stand on.
+/// How terminals run in the sandboxes of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VendorRuntime {
-    /// A host of ours inside.
+    /// Our host program runs inside the sandbox.
     Host,
-    /// Commands that the vendor runs.
+    /// The vendor's API runs each command; there is no PTY.
     Remote,
 }
 
-/// What holds the files below a route of the tree.
+/// The backend of the files below a route of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteBackend {
     /// A directory on disk.
@@ -56,7 +56,7 @@ pub enum RouteBackend {
     Store,
 }
 
-/// A type a setting can have.
+/// A type that a setting can have.
 pub(super) trait Value: Sized {
     fn parse(text: &str) -> Result<Self, String>;
 }
@@ -73,7 +73,7 @@ impl Value for String {
     }
 }
 
-/// A text that is never shown.
+/// A string that logs and `stead config` never show.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -123,7 +123,7 @@ impl Value for BTreeMap<String, RouteBackend> {
                 .split_once('=')
                 .ok_or_else(|| format!("expected PREFIX=BACKEND instead of {item:?}"))?;
             if !prefix.trim().starts_with('/') {
-                return Err(format!("the prefix {prefix:?} does not begin with a slash"));
+                return Err(format!("the prefix {prefix:?} does not start with a slash"));
             }
             routes.insert(prefix.trim().to_owned(), RouteBackend::parse(backend.trim())?);
         }
@@ -147,12 +147,12 @@ impl Value for SocketAddr {
             let port = port.parse().map_err(|_| "expected localhost:PORT".to_owned())?;
             return Ok((Ipv4Addr::LOCALHOST, port).into());
         }
-        text.parse().map_err(|_| "expected ADDRESS:PORT, as in 127.0.0.1:7832".into())
+        text.parse().map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:7832".into())
     }
 }
 
 impl Value for u64 {
-    /// A count, or a size with a unit.
+    /// Parses a count, or a size with a unit.
     fn parse(text: &str) -> Result<Self, String> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = text.split_at(digits);
@@ -162,7 +162,7 @@ impl Value for u64 {
             "KiB" | "K" | "k" => 1 << 10,
             "MiB" | "M" => 1 << 20,
             "GiB" | "G" => 1 << 30,
-            _ => return Err("expected a number, perhaps with KiB, MiB or GiB".into()),
+            _ => return Err("expected a number, optionally with KiB, MiB or GiB".into()),
         };
         number.checked_mul(factor).ok_or_else(|| "too large".into())
     }
@@ -187,23 +187,23 @@ impl Value for Duration {
     }
 }
 
-/// Reads `250ms`, `10s`, `30m`, `24h`, `30d`, or a bare number of seconds.
+/// Parses `250ms`, `10s`, `30m`, `24h`, `30d`, or a bare number of seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "expected a time, as in 30s".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| "expected a duration, such as 30s".to_owned())?;
     let millis: u64 = match unit.trim() {
         "ms" => 1,
         "" | "s" => 1_000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err("expected a time in ms, s, m, h or d".into()),
+        _ => return Err("expected a duration in ms, s, m, h or d".into()),
     };
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "too long".into())
 }
 
-/// An enum written as one word.
+/// Implements `Value` for an enum whose variants are single words.
 macro_rules! words {
     ($name:ident { $($word:literal => $variant:ident),* }) => {
         impl Value for $name {
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_carry_their_unit() {
+    fn durations_and_sizes_have_units() {
         let time = |text: &str| Duration::parse(text).map(|time| time.as_millis()).ok();
         assert_eq!(
             ["250ms", "10s", "7", "2m", "24h", "30d", "x", "1y", ""].map(time),

@@ -1,10 +1,10 @@
-//! One exec.
+//! A command and its states.
 //!
 //! ```text
 //!   Queued ──▶ Running ──▶ Finished | TimedOut | Cancelled | Lost
 //!      └─────────────────▶ NotStarted | Cancelled | Lost
 //! ```
-//! An end is final: a command is never run again by us, and its receipt never changes.
+//! An end is final: a command is never rerun, and its receipt never changes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,14 +20,14 @@ pub struct Command {
     pub text: String,
     pub source: Source,
     pub status: CommandStatus,
-    /// Set if it finished by itself.
+    /// Set if the command ran to its end.
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
-    /// When its end was noticed.
+    /// When we noticed the end.
     pub finished_at: Option<Timestamp>,
-    /// How long it ran, by the host's clock.
+    /// Running time by the host's clock.
     pub duration_us: Option<u64>,
     /// Bytes of standard output so far.
     pub stdout_bytes: u64,
@@ -35,19 +35,19 @@ pub struct Command {
     pub stderr_bytes: u64,
     /// Whether some of its output was not kept.
     pub truncated: bool,
-    /// The version of the terminal's state before it.
+    /// The version of the terminal's state before the command.
     pub version_before: u64,
-    /// The version after it.
+    /// The version of the terminal's state after the command.
     pub version_after: Option<u64>,
-    /// The offset in the terminal's output at which it starts.
+    /// The offset in the terminal's output at which the command starts.
     pub offset_start: Option<u64>,
     pub offset_end: Option<u64>,
-    /// The shell's directory after it.
+    /// The shell's directory after the command.
     pub cwd: Option<String>,
     pub changes: Changes,
     /// Whether the shell had to be replaced.
     pub shell_restarted: bool,
-    /// The limit of its instance that was reached while it ran, if it failed.
+    /// The limit of the instance that was reached while the command ran, if it failed.
     pub limit_reached: Option<Limit>,
     /// The client's idempotency key.
     pub idempotency_key: Option<String>,
@@ -59,7 +59,7 @@ pub struct Command {
 pub enum Limit {
     /// A process was killed because memory was at its limit.
     OutOfMemory,
-    /// The limit of processes was reached.
+    /// The maximum number of processes was reached.
     Processes,
     DiskFull,
 }
@@ -91,7 +91,7 @@ pub enum CommandStatus {
     /// Waits for the shell.
     Queued,
     Running,
-    /// Ended by itself.
+    /// Ended without a timeout or a request.
     Finished,
     TimedOut,
     /// Ended, or removed from the queue, by request.
@@ -128,7 +128,7 @@ impl CommandStatus {
     }
 }
 
-/// What a command changed in its shell.
+/// The changes that a command made to its shell.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
@@ -139,7 +139,7 @@ pub struct Changes {
     pub env: EnvChange,
 }
 
-/// A move from one directory to another.
+/// A change of the working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CwdChange {
     pub from: String,
@@ -210,7 +210,7 @@ impl Command {
         }
     }
 
-    /// The command after it began to run.
+    /// Returns the command in state `Running`.
     pub fn start(&self, at: Timestamp, offset: u64) -> Result<Self, Refused> {
         match self.status {
             CommandStatus::Queued => Ok(Self {
@@ -228,7 +228,7 @@ impl Command {
         }
     }
 
-    /// The command after it ended.
+    /// Returns the command in its final state.
     pub fn end(&self, end: CommandEnd, at: Timestamp) -> Result<Self, Refused> {
         let next = match (self.status, end) {
             (CommandStatus::Running, CommandEnd::Finished { exit_code, signal }) => {
@@ -252,7 +252,7 @@ impl Command {
                     CommandEnd::TimedOut => "time out",
                     CommandEnd::Cancelled => "be cancelled",
                     CommandEnd::Lost => "be lost",
-                    CommandEnd::NotStarted => "stay unstarted",
+                    CommandEnd::NotStarted => "be dropped before it starts",
                 }));
             }
         };
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The reference: a word, and which words may follow it.
+        /// The reference model: the words of the states, and which may follow each.
         #[test]
         fn an_end_is_final(events in prop::collection::vec(0u8..6, 0..8)) {
             let at = Timestamp::UNIX_EPOCH;

@@ -1,17 +1,17 @@
-//! Typed ids. A parsed id is valid; nothing later checks it again.
+//! Typed ids. An id is validated once, when it is parsed.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A text that is not an id of the kind asked for.
+/// A string that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not {kind}: {why}")]
 pub struct BadId {
     /// The kind of id, with its article, e.g. `a thread id`.
     pub kind: &'static str,
-    /// What is wrong with the text.
+    /// Why the string is invalid.
     pub why: &'static str,
 }
 
@@ -23,7 +23,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The id as text.
+            /// Returns the id as a string.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -76,21 +76,21 @@ macro_rules! generated {
         id!($(#[$doc])* $name, $kind, $name::check);
 
         impl $name {
-            /// What every id of this kind begins with.
+            /// The prefix of every id of this kind.
             pub const PREFIX: &'static str = $prefix;
 
             fn check(text: &str) -> Result<(), &'static str> {
                 check_generated(text, $prefix)
             }
 
-            /// The id made of this uuid.
+            /// Returns the id with this UUID.
             #[must_use]
             pub fn from_uuid(uuid: Uuid) -> Self {
                 Self(format!("{}{}", $prefix, uuid.simple()).into())
             }
 
-            /// An id that no other has. It sorts by the time it was made, which is the one place
-            /// of the model where a clock is read: no transition depends on it.
+            /// Returns a unique id. Ids sort by creation time. This is the only function of the model
+            /// that reads a clock; no transition depends on it.
             #[must_use]
             pub fn fresh() -> Self {
                 Self::from_uuid(Uuid::now_v7())
@@ -104,11 +104,11 @@ id!(
     ThreadId, "a thread id", check_thread
 );
 id!(
-    /// Names a template of another API.
+    /// A template of a compatible API.
     TemplateId, "a template id", check_thread
 );
 id!(
-    /// Names a build of a template.
+    /// A build of a template.
     BuildId, "a build id", check_thread
 );
 id!(
@@ -120,7 +120,7 @@ generated!(
     TerminalId, "a terminal id", "term_"
 );
 generated!(
-    /// A window of policy on a thread.
+    /// A session of a thread.
     SessionId, "a session id", "sess_"
 );
 generated!(
@@ -128,39 +128,39 @@ generated!(
     LeaseId, "a lease id", "lease_"
 );
 generated!(
-    /// What runs, or ran, under a lease.
+    /// An instance of a lease, running or ended.
     InstanceId, "an instance id", "inst_"
 );
 generated!(
-    /// One exec.
+    /// A command of a terminal.
     CommandId, "a command id", "cmd_"
 );
 generated!(
-    /// One message of a conversation.
+    /// A message of a thread.
     MessageId, "a message id", "msg_"
 );
 generated!(
-    /// One access token (never the secret itself).
+    /// An access token; not the secret.
     TokenId, "a token id", "tok_"
 );
 generated!(
-    /// One link that shows a terminal (never the secret in it).
+    /// A share link to a terminal; not the secret in it.
     ShareId, "a share id", "share_"
 );
 
 impl ProjectId {
-    /// The project of a thread that names none.
+    /// Returns the default project.
     #[must_use]
     pub fn default_project() -> Self {
         Self("default-00000000".into())
     }
 
-    /// The id of a project with this prefix.
+    /// Returns the id with this prefix and suffix.
     pub fn from_parts(prefix: &str, suffix: u32) -> Result<Self, BadId> {
         format!("{prefix}-{suffix:08x}").parse()
     }
 
-    /// The part before the last dash.
+    /// Returns the part before the last dash.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.0.rsplit_once('-').map_or("", |(prefix, _)| prefix)
@@ -168,7 +168,7 @@ impl ProjectId {
 }
 
 impl ThreadId {
-    /// Refuses an id for a new thread that threads of earlier versions may have.
+    /// Refuses whitespace in the id of a new thread. Threads of earlier versions may have it.
     pub fn check_new(&self) -> Result<(), BadId> {
         match self.0.chars().any(char::is_whitespace) {
             true => Err(BadId { kind: "a thread id", why: "it contains a space" }),
@@ -180,7 +180,7 @@ impl ThreadId {
 fn check_thread(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("it is empty"),
-        "." | ".." => Err("it is a directory's name"),
+        "." | ".." => Err("it is a reserved file name"),
         _ if text.len() > 200 => Err("it is longer than 200 bytes"),
         _ if text.contains('/') => Err("it contains a slash"),
         _ if text.chars().any(char::is_control) => Err("it contains a control character"),
@@ -196,30 +196,30 @@ fn check_project(text: &str) -> Result<(), &'static str> {
     check_prefix(prefix)
 }
 
-/// Says whether a text may be a project's prefix: `^[a-z][a-z0-9-]{0,31}$`.
+/// Checks the prefix of a project id against `^[a-z][a-z0-9-]{0,31}$`.
 fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     let mut bytes = prefix.bytes();
     if !bytes.next().is_some_and(|first| first.is_ascii_lowercase()) {
-        return Err("its prefix does not begin with a letter a-z");
+        return Err("its prefix does not start with a letter (a-z)");
     }
     if prefix.len() > 32 {
         return Err("its prefix is longer than 32 characters");
     }
     if !bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        return Err("its prefix has other characters than a-z, 0-9 and dash");
+        return Err("its prefix contains characters other than a-z, 0-9 and dash");
     }
     Ok(())
 }
 
 fn check_generated(text: &str, prefix: &str) -> Result<(), &'static str> {
-    let digits = text.strip_prefix(prefix).ok_or("it has another prefix")?;
+    let digits = text.strip_prefix(prefix).ok_or("it has the wrong prefix")?;
     if digits.len() != 32 || !digits.bytes().all(is_hex) {
         return Err("it does not end in 32 hexadecimal digits");
     }
     Ok(())
 }
 
-/// Lower-case only, so that one thing has one id.
+/// Accepts only lower-case digits, so that each id has one spelling.
 fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_id_is_what_may_be_a_file_name() {
+    fn a_thread_id_is_a_valid_file_name() {
         for good in ["a", "main", "T 1", "日本", "...", "-", &"x".repeat(200)] {
             assert_eq!(good.parse::<ThreadId>().unwrap().as_str(), good);
         }

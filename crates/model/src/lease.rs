@@ -1,4 +1,4 @@
-//! A durable claim on compute, and what runs under it.
+//! A lease: a durable claim on compute, and its current instance.
 //!
 //! ```text
 //!           intend           created            paused
@@ -7,9 +7,9 @@
 //!    │ ended by us       │ failed          │  lost  │
 //!    ├───────────────────┤                 ▼        ▼
 //!    │                   └──────────────▶  Dead ◀───┘ ── intend (generation + 1) ──▶ Creating
-//!    └─ any state, when wanted gone: ended by us ──▶ Destroyed ── needed again ──▶ Idle
+//!    └─ any state, desired Destroyed: ended by us ──▶ Destroyed ── needed again ──▶ Idle
 //! ```
-//! `desired` is what was requested and is recorded first; `state` is what was observed. The id of an instance
+//! `desired` is the requested state and is recorded first; `state` is the observed one. The id of an instance
 //! is chosen with the intent, so that a crash between recording and creating leaves an id to search for.
 
 use std::time::Duration;
@@ -22,7 +22,6 @@ use super::{InstanceId, LeaseId, Refused};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub lease_id: LeaseId,
-    /// The provider it is a claim on.
     pub provider: String,
     pub desired: Desired,
     /// The number of instances intended so far.
@@ -30,9 +29,9 @@ pub struct Lease {
     pub state: LeaseState,
     /// The provider's own settings (an image, a template, limits).
     pub spec: serde_json::Value,
-    /// How long its instances have run until `counted_from`.
+    /// Total running time of the instances until `counted_from`.
     pub ran: Duration,
-    /// Since when the running instance is not counted in `ran`.
+    /// The time from which the running instance is not yet counted in `ran`.
     pub counted_from: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -145,7 +144,7 @@ impl Lease {
         }
     }
 
-    /// Returns how long its instances have run until `at`.
+    /// Returns the total running time of the instances until `at`.
     #[must_use]
     pub fn ran_at(&self, at: Timestamp) -> Duration {
         let since = self.counted_from.map(|from| at.duration_since(from));
@@ -256,7 +255,7 @@ impl Lease {
             noun: format!("lease {}", self.lease_id),
             state: self.state.word(),
             event: match event {
-                LeaseEvent::Wanted(_) => "be wanted otherwise",
+                LeaseEvent::Wanted(_) => "change its requested state",
                 LeaseEvent::Intended(..) => "intend an instance",
                 LeaseEvent::Created { .. } => "have its instance created",
                 LeaseEvent::Failed { .. } => "fail to have its instance created",
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn word_of_another_instance_changes_nothing() {
+    fn an_event_of_another_instance_is_refused() {
         let running = lease()
             .apply(LeaseEvent::Intended(InstanceId::fresh(), AT))
             .and_then(|l| l.apply(LeaseEvent::Created { reference: String::new(), at: AT }))
@@ -339,14 +338,14 @@ mod tests {
         assert_eq!((instance.generation, instance.reference.as_str()), (3, ""));
     }
 
-    /// The reference: at most one instance in use, numbered in order, none after the end.
+    /// The reference model: at most one instance in use, numbered in order, none after the end.
     #[derive(Debug, Default)]
     struct Reference {
         generation: u64,
         intended: bool,
-        there: bool,
+        exists: bool,
         over: bool,
-        wanted_gone: bool,
+        wanted_destroyed: bool,
         wanted_running: bool,
         idle: bool,
     }
@@ -364,22 +363,22 @@ mod tests {
                 let current = name.clone();
                 let (event, allowed) = match event {
                     0 => (LeaseEvent::Intended(InstanceId::fresh(), AT),
-                          !r.over && !r.intended && !r.there && r.wanted_running),
+                          !r.over && !r.intended && !r.exists && r.wanted_running),
                     1 => (LeaseEvent::Created { reference: String::new(), at: AT },
                           !r.over && r.intended),
                     2 => (LeaseEvent::Failed { at: AT, reason: String::new() },
                           !r.over && r.intended),
-                    3 => (LeaseEvent::Paused(current), !r.over && r.there),
-                    4 => (LeaseEvent::Resumed(current), !r.over && r.there),
+                    3 => (LeaseEvent::Paused(current), !r.over && r.exists),
+                    4 => (LeaseEvent::Resumed(current), !r.over && r.exists),
                     5 => (LeaseEvent::Lost {
                             instance_id: current, at: AT, reason: String::new() },
-                          !r.over && r.there),
+                          !r.over && r.exists),
                     6 => (LeaseEvent::Ended, !r.over),
                     7 => (LeaseEvent::Wanted(Desired::Destroyed), !r.over),
                     10 => (LeaseEvent::Revived, r.over),
-                    11 => (LeaseEvent::Kept, !r.over && r.wanted_gone && r.idle),
-                    8 => (LeaseEvent::Wanted(Desired::Stopped), !r.over && !r.wanted_gone),
-                    _ => (LeaseEvent::Wanted(Desired::Running), !r.over && !r.wanted_gone),
+                    11 => (LeaseEvent::Kept, !r.over && r.wanted_destroyed && r.idle),
+                    8 => (LeaseEvent::Wanted(Desired::Stopped), !r.over && !r.wanted_destroyed),
+                    _ => (LeaseEvent::Wanted(Desired::Running), !r.over && !r.wanted_destroyed),
                 };
                 let result = real.apply(event.clone());
                 prop_assert_eq!(result.is_ok(), allowed, "{:?} in {:?}", event, real.state);
@@ -393,27 +392,27 @@ mod tests {
                         (r.intended, r.idle) = (true, false);
                         r.generation += 1;
                     }
-                    LeaseEvent::Created { .. } => { r.intended = false; r.there = true; }
+                    LeaseEvent::Created { .. } => { r.intended = false; r.exists = true; }
                     LeaseEvent::Failed { .. } => r.intended = false,
                     LeaseEvent::Paused(_) | LeaseEvent::Resumed(_) => {}
                     LeaseEvent::Revived => {
-                        (r.over, r.wanted_gone, r.wanted_running) = (false, false, true);
+                        (r.over, r.wanted_destroyed, r.wanted_running) = (false, false, true);
                         r.idle = true;
                     }
-                    LeaseEvent::Kept => (r.wanted_gone, r.wanted_running) = (false, true),
-                    LeaseEvent::Lost { .. } => r.there = false,
+                    LeaseEvent::Kept => (r.wanted_destroyed, r.wanted_running) = (false, true),
+                    LeaseEvent::Lost { .. } => r.exists = false,
                     LeaseEvent::Ended => {
-                        (r.intended, r.there, r.idle) = (false, false, !r.wanted_gone);
-                        r.over = r.wanted_gone;
+                        (r.intended, r.exists, r.idle) = (false, false, !r.wanted_destroyed);
+                        r.over = r.wanted_destroyed;
                     }
                     LeaseEvent::Wanted(desired) => {
-                        r.wanted_gone = desired == Desired::Destroyed;
+                        r.wanted_destroyed = desired == Desired::Destroyed;
                         r.wanted_running = desired == Desired::Running;
                     }
                 }
                 prop_assert_eq!(real.generation, r.generation);
                 let in_use = matches!(real.state, LeaseState::Running(_) | LeaseState::Paused(_));
-                prop_assert_eq!(in_use, r.there);
+                prop_assert_eq!(in_use, r.exists);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The nouns and their transitions.
+//! The domain types and their state transitions.
 //!
 //! Pure: nothing here reads a clock, a file or a socket; times are parameters. Every state machine is a
 //! function of the old value and an event, and returns the next value or [`Refused`].
@@ -44,11 +44,11 @@ pub use terminal::{
 pub use thread::{Message, Role, Thread};
 pub use token::{AccessToken, TOKEN_BYTES, TokenPrefix};
 
-/// A transition that the present state does not allow.
+/// A transition that the current state does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{noun} is {state} and cannot {event}")]
 pub struct Refused {
-    /// What should change, e.g. `lease lease_…`.
+    /// The kind and the id, e.g. `lease lease_…`.
     pub noun: String,
     pub state: &'static str,
     /// The event, as a verb, e.g. `be paused`.

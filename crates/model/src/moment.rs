@@ -1,21 +1,21 @@
-//! A time that tolerates a clock that jumps.
+//! A time that tolerates jumps of the wall clock.
 //!
-//! Two readings are taken together: the wall clock, to be shown, and the time since this machine
-//! booted, to be trusted. Between two moments of the same boot the second one decides, so that
-//! neither a jump forwards nor one backwards makes anything expire early or late. Across boots only
-//! the wall clock is left, and a negative difference counts as nothing.
+//! Two clocks are read together: the wall clock, for display, and the time since boot, for
+//! differences. Between two moments of the same boot the time since boot counts, so that a jump in
+//! either direction makes nothing expire early or late. Across boots only the wall clock is known,
+//! and a negative difference counts as zero.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One instant by two clocks.
+/// One instant, read from two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// The wall clock, in whole microseconds.
     pub at: Timestamp,
-    /// The machine's own clock, if there is one.
+    /// The time since boot, if known.
     #[serde(default)]
     pub since_boot: Option<SinceBoot>,
 }
@@ -23,27 +23,27 @@ pub struct Moment {
 /// Time since the machine booted, suspension included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceBoot {
-    /// Which boot; equal for moments that can be compared.
+    /// Identifies the boot; equal for moments that can be compared.
     pub boot: u64,
-    /// Microseconds since then.
+    /// Microseconds since the boot.
     pub micros: u64,
 }
 
 impl Moment {
-    /// A moment known by the wall clock alone.
+    /// Returns a moment that only the wall clock knows.
     #[must_use]
     pub fn wall(at: Timestamp) -> Self {
         Self { at: whole_micros(at), since_boot: None }
     }
 
-    /// A moment known by both clocks.
+    /// Returns a moment that both clocks know.
     #[must_use]
     pub fn new(at: Timestamp, boot: u64, since_boot: Duration) -> Self {
         let micros = u64::try_from(since_boot.as_micros()).unwrap_or(u64::MAX);
         Self { at: whole_micros(at), since_boot: Some(SinceBoot { boot, micros }) }
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         match (self.since_boot, earlier.since_boot) {
@@ -57,14 +57,14 @@ impl Moment {
         }
     }
 
-    /// The wall-clock time `wait` after this; the end of time if there is no such.
+    /// Returns the wall-clock time after `wait`, or the maximum timestamp on overflow.
     #[must_use]
     pub fn plus(&self, wait: Duration) -> Timestamp {
         self.at.saturating_add(wait).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// A timestamp without the part that the store does not keep.
+/// Truncates a timestamp to microseconds, the precision of the store.
 fn whole_micros(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at)
 }

@@ -1,4 +1,4 @@
-//! A sandbox: a thread's compute with settings and a lifetime that a client manages by itself.
+//! A sandbox: a thread's compute with settings and a lifetime that a client manages.
 //!
 //! ```text
 //!            paused               suspended
@@ -9,8 +9,9 @@
 //!    │ └── resumed ── Archived ◀── archived ── (stopped)
 //!    └───────────────────── suspended ──────────────┘
 //! ```
-//! The row says what a client asked for; the lease says what its compute does. [`Sandbox::status`] puts both
-//! together, and [`Sandbox::expiry`] says what is due. Neither knows which API the sandbox came through.
+//! The row has the state that the client requested; the lease has the state of the compute.
+//! [`Sandbox::status`] combines both, and [`Sandbox::expiry`] returns the action that is due. Neither depends
+//! on the API that the sandbox was created through.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,45 +20,45 @@ use serde::{Deserialize, Serialize};
 
 use super::{BuildId, Desired, Lease, LeaseState, ProjectId, Refused, ThreadId};
 
-/// A sandbox as it is recorded. It goes by the id of its thread.
+/// A sandbox as it is stored. Its id is that of its thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     pub thread_id: ThreadId,
     pub project_id: ProjectId,
     /// Unique among the sandboxes of one project and origin.
     pub name: Option<String>,
-    /// The API it was created through.
+    /// The API that the sandbox was created through.
     pub origin: String,
-    /// The image, template or snapshot it was created from.
+    /// The image, template or snapshot that the sandbox was created from.
     pub template: String,
-    /// The template build whose steps run in it. Such a sandbox is in no list of a client.
+    /// The template build whose steps run in it. Clients do not see such a sandbox in their lists.
     pub build_id: Option<BuildId>,
-    /// The account that its programs run as.
+    /// The user that its programs run as.
     pub user: String,
     pub home: String,
     pub state: SandboxState,
     pub started_at: Timestamp,
-    /// The end of its lifetime; `None` means it has none.
+    /// The end of its lifetime; `None` means it never expires.
     pub expires_at: Option<Timestamp>,
     pub on_expiry: ExpiryAction,
     /// Whether its lifetime also ends while it is paused or suspended.
     pub expires_while_paused: bool,
-    /// How long after its compute stopped it is deleted; `None` means never.
+    /// The time from the stop of its compute to its deletion; `None` means it is never deleted.
     pub delete_after_stop: Option<Duration>,
     /// Whether a request to one of its programs or files resumes it.
     pub auto_resume: bool,
     pub port_access: PortAccess,
-    /// A client's own notes.
+    /// Metadata that clients set.
     pub labels: BTreeMap<String, String>,
-    /// Facts that only the API it came through knows.
+    /// Data that only the API of its origin interprets.
     pub extra: BTreeMap<String, String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// How often the row was changed.
+    /// The number of changes to the row.
     pub revision: u64,
 }
 
-/// What a client last asked of a sandbox.
+/// The state of a sandbox that the client requested last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
@@ -71,7 +72,7 @@ pub enum SandboxState {
     Archived,
 }
 
-/// What a sandbox and its compute are together.
+/// The state of a sandbox together with its compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxStatus {
@@ -107,9 +108,9 @@ pub enum PortAccess {
 /// A change of a sandbox's state or lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxEvent {
-    /// Its lifetime ends then, be that sooner or later than before.
+    /// Sets the end of its lifetime, earlier or later than before.
     ExpirySet(Option<Timestamp>),
-    /// Its lifetime ends then, unless it ends later already.
+    /// Extends its lifetime to this time, unless it already ends later.
     Extended(Timestamp),
     Paused,
     Suspended,
@@ -118,10 +119,10 @@ pub enum SandboxEvent {
     Resumed,
 }
 
-/// What the lifetime of a sandbox asks for at a moment.
+/// The action that the lifetime of a sandbox requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// This is due.
+    /// The action is due now.
     Due(ExpiryAction),
     /// Nothing is due before then.
     At(Timestamp),
@@ -130,7 +131,7 @@ pub enum Expiry {
 }
 
 impl Sandbox {
-    /// The sandbox after this happened.
+    /// Returns the sandbox after an event.
     pub fn apply(&self, event: SandboxEvent) -> Result<Self, Refused> {
         use SandboxState::{Active, Archived, Paused, Suspended};
         let mut next = self.clone();
@@ -149,7 +150,7 @@ impl Sandbox {
             SandboxEvent::Stopped => {
                 next.state = match self.state {
                     Active | Paused => Active,
-                    // Stopped already, and still what the client asked for.
+                    // Already stopped, which is still the requested state.
                     Suspended => Suspended,
                     Archived => Archived,
                 }
@@ -165,7 +166,7 @@ impl Sandbox {
         Ok(next)
     }
 
-    /// What the sandbox is, given what its compute does.
+    /// Returns the status of the sandbox with the state of its compute.
     #[must_use]
     pub fn status(&self, lease: &Lease) -> SandboxStatus {
         if self.state == SandboxState::Suspended {
@@ -181,12 +182,12 @@ impl Sandbox {
         }
     }
 
-    /// What the lifetime of the sandbox asks for now. A stop of its compute changes the answer.
+    /// Returns the action that the lifetime of the sandbox requires now. It changes when the compute stops.
     #[must_use]
     pub fn expiry(&self, lease: &Lease, now: Timestamp) -> Expiry {
         let status = self.status(lease);
-        // One that a client paused counts as paused until it is resumed by a client, although a person who
-        // opens its terminal makes it run.
+        // A sandbox that a client paused counts as paused until a client resumes it, even if a person
+        // who opens its terminal starts its compute.
         let is_paused = matches!(self.state, SandboxState::Paused | SandboxState::Suspended)
             || status == SandboxStatus::Paused;
         let is_stopped = matches!(status, SandboxStatus::Stopped | SandboxStatus::Archived);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_ends_in_its_action_and_not_before() {
+    fn the_action_is_due_at_the_end_of_the_lifetime() {
         let (running, paused) = (lease(Desired::Running, false), lease(Desired::Paused, true));
         let check = |change: fn(&mut Sandbox), lease: &Lease, now: i64, expected: Expiry| {
             let mut sandbox = sandbox();
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_sandbox_is_deleted_after_its_time_and_a_running_one_is_not() {
+    fn only_a_stopped_sandbox_is_deleted_after_its_time() {
         let (running, stopped) = (lease(Desired::Running, false), lease(Desired::Stopped, false));
         let mut sandbox = sandbox();
         sandbox.expires_at = None;
@@ -325,11 +326,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_happens_to_a_sandbox_changes_it(events in prop::collection::vec(any_event(), 0..40)) {
+        fn a_sandbox_matches_the_reference_model(events in prop::collection::vec(any_event(), 0..40)) {
             let mut now = sandbox();
             for event in events {
                 let Ok(next) = now.apply(event) else {
-                    // Only the two states that are left by a resume refuse anything.
+                    // Only the two states that a resume leaves refuse an event.
                     prop_assert!(matches!(now.state, SandboxState::Paused | SandboxState::Suspended));
                     continue;
                 };
@@ -373,7 +374,7 @@ mod tests {
                 }
                 Expiry::At(at) => {
                     prop_assert!(at > second(now));
-                    // The next moment to look is one at which something is due.
+                    // The next check is at a time when an action is due.
                     prop_assert!(!matches!(sandbox.expiry(&lease, at), Expiry::At(_)));
                 }
                 Expiry::Never => prop_assert!(expires.is_none_or(|at| at <= now && paused)),

@@ -1,6 +1,6 @@
 //! Recognizes environment variables whose values are secrets, by their names.
 
-/// Parts of a name that suggest a secret wherever they stand, as in `PGPASSWORD`.
+/// Parts of a name that suggest a secret in any position, as in `PGPASSWORD`.
 const PARTS: [&str; 8] =
     ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "TOKEN", "APIKEY", "PRIVATE_KEY"];
 

@@ -1,13 +1,13 @@
 //! A session: the policy of a thread while it is in use.
 //!
 //! ```text
-//!            touch                 no activity for a while
+//!            touch                 no recent activity
 //!   ┌──────────────────▶ Active ──────────────────────▶ Idle ─┐
 //!   └──────────────────────────────────────────────────────────┘
-//!   Active, Idle ── its time is over ──▶ Expired        (nothing leads out)
-//!   Active, Idle ── close ─────────────▶ Closed         (nothing leads out)
+//!   Active, Idle ── limit reached ──▶ Expired        (final)
+//!   Active, Idle ── close ──────────▶ Closed         (final)
 //! ```
-//! What has ended stays ended, so that an expiry is seen exactly once; the next use opens another.
+//! An end is final, so that an expiry is reported exactly once; the next use opens another session.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Moment, Refused, SessionId, TerminalId, ThreadId};
 
-/// How long a session lasts, and what happens to the compute at its end.
+/// The limits of a session, and what happens to the compute at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionPolicy {
@@ -26,15 +26,15 @@ pub struct SessionPolicy {
     pub max_duration_s: u64,
     /// What happens to the compute when it expires or is closed.
     pub on_expiry: OnExpiry,
-    /// How long the compute may run during the session.
+    /// Maximum running time of the compute during the session.
     #[serde(rename = "max_running_hours", skip_serializing_if = "Option::is_none")]
     pub max_running: Option<Hours>,
-    /// What the compute may cost during the session, by the price of its provider.
+    /// Maximum cost of the compute during the session, by the price of its provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<Money>,
 }
 
-/// A time, written in hours.
+/// A duration that is serialized as hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Hours(pub Duration);
@@ -51,7 +51,7 @@ impl From<Hours> for f64 {
     }
 }
 
-/// An amount of money, in millionths of the unit of the prices.
+/// An amount of money, in millionths of the currency unit of the prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Money(pub u64);
@@ -100,7 +100,7 @@ impl SessionPolicy {
         self.max_cost.filter(|limit| price.for_time(ran) >= *limit).map(|_| EndReason::MaxCost)
     }
 
-    /// Returns whether usage of compute can end a session.
+    /// Returns whether the policy limits running time or cost.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.max_running.is_some() || self.max_cost.is_some()
@@ -111,19 +111,18 @@ impl SessionPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
-    /// The instance is paused, where the provider can; else stopped.
+    /// The instance is paused if the provider supports it, else stopped.
     #[default]
     Pause,
-    /// The runtimes end; the next use starts others from the durable state.
+    /// The instance is ended; the next use starts another from the durable state.
     Stop,
-    /// Nothing happens to it.
+    /// The instance keeps running.
     Keep,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatSession {
     pub session_id: SessionId,
-    /// The thread it is a window on.
     pub thread_id: ThreadId,
     /// The thread's default terminal.
     pub terminal_id: TerminalId,
@@ -220,7 +219,7 @@ impl ChatSession {
         }
     }
 
-    /// Returns when it expires by the wall clock without further activity.
+    /// Returns the wall-clock time at which the session expires without further activity.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         let idle = self.last_active.plus(Duration::from_secs(self.policy.idle_timeout_s));
@@ -228,7 +227,7 @@ impl ChatSession {
         idle.min(max)
     }
 
-    /// Returns the time until it expires, zero if it has, and by which limit.
+    /// Returns the time until the session expires, zero if it has, and the limit that ends it.
     #[must_use]
     pub fn left(&self, now: &Moment) -> (Duration, EndReason) {
         let idle = Duration::from_secs(self.policy.idle_timeout_s)
@@ -238,14 +237,15 @@ impl ChatSession {
         if max <= idle { (max, EndReason::MaxDuration) } else { (idle, EndReason::IdleTimeout) }
     }
 
-    /// Returns after how long without activity it is idle: a minute, or half its idle timeout if that is less.
+    /// Returns the time without activity after which the session is idle: a minute, or half its idle
+    /// timeout if that is less.
     #[must_use]
     pub fn quiet_after(&self) -> Duration {
         Duration::from_secs(60).min(Duration::from_secs(self.policy.idle_timeout_s) / 2)
     }
 
-    /// How long before its end it is reported to be expiring, where `wanted` is configured: at most
-    /// half of the time it lasts without activity, so that no session expires from its first second.
+    /// Returns how long before its end the session is reported as expiring: `wanted`, but at most half of
+    /// its lifetime without activity, so that no session is reported from its first second.
     #[must_use]
     pub fn warned(&self, wanted: Duration) -> Duration {
         let lasts = self.policy.idle_timeout_s.min(self.policy.max_duration_s);
@@ -289,7 +289,7 @@ impl ChatSession {
         Refused {
             noun: format!("session {}", self.session_id),
             state: match self.state {
-                SessionState::Active | SessionState::Idle => "past its time",
+                SessionState::Active | SessionState::Idle => "expired",
                 SessionState::Expired { .. } => "expired",
                 SessionState::Closed { .. } => "closed",
             },
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_it_is_idle_for_half_an_hour_and_lasts_a_day() {
+    fn the_default_limits_are_half_an_hour_idle_and_a_day() {
         let policy: SessionPolicy = serde_json::from_str("{}").unwrap();
         assert_eq!((policy.idle_timeout_s, policy.max_duration_s), (1800, 86_400));
         let opened = session(policy);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touched_session_ends_with_its_maximum() {
+    fn a_session_in_use_expires_at_its_maximum_duration() {
         let policy =
             SessionPolicy { idle_timeout_s: 10, max_duration_s: 25, ..SessionPolicy::default() };
         let mut open = session(policy);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_compute_does_is_bounded_by_time_and_by_cost() {
+    fn running_time_and_cost_of_the_compute_are_limited() {
         let text = r#"{"max_running_hours": 1.5, "max_cost": 0.25}"#;
         let policy: SessionPolicy = serde_json::from_str(text).unwrap();
         let hour = Duration::from_secs(3600);
@@ -370,9 +370,9 @@ mod tests {
     }
 
     proptest! {
-        /// The reference: three numbers and a flag.
+        /// The reference model: three numbers and a flag.
         #[test]
-        fn it_lives_as_three_numbers_say(
+        fn a_session_matches_the_reference_model(
             idle in 1u64..50,
             max in 1u64..100,
             steps in prop::collection::vec((0u64..30, prop_oneof![

@@ -1,5 +1,5 @@
-//! What sandboxes of other people's APIs are made from: a template, its builds, and the tags that point
-//! to them.
+//! Templates of compatible APIs, from which sandboxes are created, with their builds and the tags that
+//! point to them.
 //!
 //! ```text
 //!   waiting ─start─▶ building ─finish─▶ ready ◀─ tags
@@ -12,90 +12,85 @@ use serde::{Deserialize, Serialize};
 
 use super::{BuildId, Env, Refused, TemplateId, ThreadId, Timestamp};
 
-/// The tag of a build that was asked for without any.
+/// The tag of a build that was requested without tags.
 pub const USUAL_TAG: &str = "default";
 /// How many builds of a template are kept; the oldest without a tag are removed first.
 const MAX_BUILDS: usize = 20;
 
-/// A name, and what was built under it.
+/// A named template with its builds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Template {
     pub template_id: TemplateId,
-    /// Whose API it belongs to; names are unique there.
+    /// The API of the template; names are unique within it.
     pub owner: String,
     pub name: String,
-    /// When it was first asked for.
     pub created_at: Timestamp,
-    /// When it last changed.
     pub updated_at: Timestamp,
-    /// The latest last.
+    /// In order of creation.
     pub builds: Vec<Build>,
-    /// Which build each tag points to.
+    /// The tags by name.
     pub tags: BTreeMap<String, Tag>,
 }
 
-/// What a tag points to.
+/// A tag, which points to a build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tag {
     pub build_id: BuildId,
     pub at: Timestamp,
 }
 
-/// One making of a template.
+/// One build of a template.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Build {
     pub build_id: BuildId,
-    /// How far it is.
     pub status: BuildStatus,
-    /// The tags that point to it once it is ready.
+    /// The tags that point to the build once it is ready.
     pub wanted: Vec<String>,
-    /// What it was made from, where that is a text.
+    /// The source of the build, if it is text.
     #[serde(default)]
     pub source: Option<String>,
-    /// The sandbox that waits for it.
+    /// The sandbox that waits for the build.
     #[serde(default)]
     pub waiter: Option<Waiter>,
-    /// When it was asked for.
     pub created_at: Timestamp,
-    /// When it last changed.
     pub updated_at: Timestamp,
 }
 
-/// A sandbox that is made once a build is ready.
+/// A sandbox that is created once a build is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     pub thread_id: ThreadId,
-    /// What its client calls it.
+    /// The name that the client chose.
     pub name: String,
 }
 
-/// How far a build is.
+/// The state of a build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BuildStatus {
-    /// For its files and for being started.
+    /// Waits for its files and its start.
     Waiting,
-    /// Its steps run.
+    /// Its steps are running.
     Building,
-    /// Sandboxes can be made from it.
+    /// Sandboxes can be created from it.
     Ready(Made),
-    /// It never will be ready.
+    /// It ended with an error.
     Failed(Failure),
 }
 
-/// What a sandbox gets of a template beside the files.
+/// The settings that a sandbox gets from a template, in addition to the files.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Made {
-    /// What its programs have in their environment.
+    /// The environment of its programs.
     pub env: Env,
-    /// Where they start.
+    /// The working directory of its programs.
     pub cwd: Option<String>,
-    /// Who they are.
+    /// The user that its programs run as.
     pub user: Option<String>,
-    /// What is started with it.
+    /// The start command.
     pub start: Option<String>,
-    /// What succeeds once that is ready.
+    /// A command that succeeds once the start command is ready.
     pub ready: Option<String>,
 }
 
@@ -103,18 +98,18 @@ pub struct Made {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     pub message: String,
-    /// The step, as clients count them.
+    /// The number of the step, as clients count them.
     pub step: Option<String>,
 }
 
-/// What happens to a build.
+/// A state change of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BuildEvent {
-    /// Its steps begin.
+    /// The first step starts.
     Start,
-    /// They went well, and its files are kept.
+    /// All steps succeeded, and the files are stored.
     Finish(Made),
-    /// They did not, or it was given up.
+    /// A step failed, or the build was abandoned.
     Fail(Failure),
 }
 
@@ -139,7 +134,7 @@ impl BuildStatus {
         }
     }
 
-    /// Whether nothing happens to it any more.
+    /// Returns whether the status is final.
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self, BuildStatus::Ready(_) | BuildStatus::Failed(_))
@@ -147,7 +142,7 @@ impl BuildStatus {
 }
 
 impl Build {
-    /// One that waits.
+    /// Returns a waiting build.
     #[must_use]
     pub fn new(build_id: BuildId, wanted: Vec<String>, at: Timestamp) -> Build {
         let status = BuildStatus::Waiting;
@@ -155,7 +150,7 @@ impl Build {
         Build { build_id, status, wanted, source, waiter, created_at: at, updated_at: at }
     }
 
-    /// What sandboxes get of it, if it is ready.
+    /// Returns the settings for sandboxes, if the build is ready.
     #[must_use]
     pub fn made(&self) -> Option<&Made> {
         match &self.status {
@@ -166,7 +161,7 @@ impl Build {
 }
 
 impl Template {
-    /// One without builds.
+    /// Returns a template without builds.
     #[must_use]
     pub fn new(template_id: TemplateId, owner: &str, name: &str, at: Timestamp) -> Template {
         Template {
@@ -180,19 +175,19 @@ impl Template {
         }
     }
 
-    /// A build of it.
+    /// Returns the build with an id.
     #[must_use]
     pub fn build(&self, id: &str) -> Option<&Build> {
         self.builds.iter().find(|build| build.build_id.as_str() == id)
     }
 
-    /// The build that a tag points to.
+    /// Returns the build that a tag points to.
     #[must_use]
     pub fn tagged(&self, tag: &str) -> Option<&Build> {
         self.build(self.tags.get(tag)?.build_id.as_str())
     }
 
-    /// The builds that sandboxes can be made from.
+    /// Returns the builds that sandboxes can be created from.
     pub fn in_use(&self) -> impl Iterator<Item = &Build> {
         let tagged: BTreeSet<&BuildId> = self.tags.values().map(|tag| &tag.build_id).collect();
         let takes =
@@ -200,7 +195,7 @@ impl Template {
         self.builds.iter().filter(takes)
     }
 
-    /// Adds a build. Old ones that have ended and that no tag points to are forgotten for it.
+    /// Adds a build, and removes the oldest ended builds without a tag.
     pub fn add(&mut self, build: Build) {
         self.updated_at = build.created_at;
         self.builds.push(build);
@@ -213,8 +208,8 @@ impl Template {
         }
     }
 
-    /// The template after something happened to one of its builds. The tags of one that becomes ready
-    /// point to it from then on.
+    /// Returns the template after an event of one of its builds. When a build becomes ready, its tags
+    /// point to it.
     pub fn apply(
         &self,
         build: &BuildId,
@@ -227,7 +222,7 @@ impl Template {
             let noun = format!("build {build}");
             Err(Refused { noun, state, event: event.word() })
         };
-        let Some(found) = found else { return refused("not there") };
+        let Some(found) = found else { return refused("missing") };
         let status = match (&found.status, &event) {
             (BuildStatus::Waiting, BuildEvent::Start) => BuildStatus::Building,
             (BuildStatus::Building, BuildEvent::Finish(made)) => BuildStatus::Ready(made.clone()),
@@ -274,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_end_is_an_end_and_tags_point_to_what_is_ready(
+        fn an_end_is_final_and_tags_point_to_ready_builds(
             events in prop::collection::vec((0_usize..3, 0_u8..3), 0..30),
         ) {
             let mut template = template(3);
@@ -296,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_that_nobody_can_reach_are_forgotten_first() {
+    fn the_oldest_builds_without_a_tag_are_removed_first() {
         let mut template = template(1);
         for what in [0, 1] {
             let id = template.builds[0].build_id.clone();
@@ -308,7 +303,7 @@ mod tests {
             template = template.apply(&id, event(2), Timestamp::UNIX_EPOCH).unwrap();
         }
         assert_eq!(template.builds.len(), MAX_BUILDS);
-        assert!(template.tagged(USUAL_TAG).is_some(), "the one that a tag points to is kept");
+        assert!(template.tagged(USUAL_TAG).is_some(), "the tagged build is kept");
         assert_eq!(template.in_use().count(), 1);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Restorable ── a runtime was started ──▶ Live ── its program ended ──▶ Exited
 //!       ▲                                    │                              │
-//!       └──────── the runtime is gone ───────┘          started again ──▶ Live
+//!       └───────── the runtime is lost ──────┘              restarted ──▶ Live
 //!   any but Closed ── closed ──▶ Closed
 //! ```
 
@@ -20,7 +20,7 @@ pub struct Terminal {
     pub terminal_id: TerminalId,
     pub thread_id: ThreadId,
     pub lease_id: LeaseId,
-    /// Whether it is the thread's default one.
+    /// Whether this is the thread's default terminal.
     pub is_default: bool,
     /// The program to run; empty means the shell.
     pub argv: Vec<String>,
@@ -44,11 +44,11 @@ pub struct Terminal {
     pub updated_at: Timestamp,
     /// When there was last input or output.
     pub last_activity_at: Timestamp,
-    /// How often the row was changed, apart from the shell's state.
+    /// The number of changes to the row, not counting the shell's state.
     pub revision: u64,
 }
 
-/// Which kind of shell a terminal has; it decides how exec is driven.
+/// The kind of shell of a terminal, which decides how exec drives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShellKind {
@@ -57,7 +57,7 @@ pub enum ShellKind {
     Zsh,
     /// A POSIX shell.
     Sh,
-    /// A program that cannot be driven.
+    /// A program that exec cannot drive.
     Plain,
 }
 
@@ -75,7 +75,7 @@ pub enum TerminalStatus {
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Its exit code, if it ended by itself.
+    /// The exit code, unless a signal ended the program.
     #[serde(default)]
     pub code: Option<i32>,
     /// The signal that ended it.
@@ -152,8 +152,8 @@ impl Terminal {
         Ok(Self { status, ..self.clone() })
     }
 
-    /// Returns whether it ends with its program. A terminal without a program has a shell, which is started
-    /// again when it exits.
+    /// Returns whether the terminal ends with its program. A terminal without a program has a shell, which
+    /// is restarted when it exits.
     #[must_use]
     pub fn ends_with_program(&self) -> bool {
         !self.is_default && !self.argv.is_empty()
@@ -204,7 +204,6 @@ pub enum Cause {
     },
     /// The state was copied from another terminal.
     Fork {
-        /// Which terminal.
         from: TerminalId,
         /// At which of its versions.
         version: u64,
@@ -226,7 +225,7 @@ pub struct StateVersion {
 /// The whole state of a terminal at one version. Only the shell driver interprets the sections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TerminalState {
-    /// The version; 0 if the terminal never had any state.
+    /// 0 if the terminal never had any state.
     pub version: u64,
     /// The shell's directory.
     pub cwd: String,
@@ -246,9 +245,9 @@ mod tests {
     }
 
     proptest! {
-        /// The reference: whether there is a process, whether it ended, whether all is over.
+        /// The reference model: three flags.
         #[test]
-        fn it_lives_as_three_flags_say(events in prop::collection::vec(0u8..4, 0..30)) {
+        fn a_terminal_matches_the_reference_model(events in prop::collection::vec(0u8..4, 0..30)) {
             let exit = Exit { code: Some(0), signal: None, at: Timestamp::UNIX_EPOCH };
             let mut real = terminal();
             let (mut live, mut exited, mut closed) = (false, false, false);

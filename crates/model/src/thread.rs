@@ -1,4 +1,4 @@
-//! Threads and what is said in them.
+//! Threads and their messages.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use super::{Env, LeaseId, MessageId, ProjectId, SessionPolicy, TerminalId, Threa
 
 /// One conversation or task.
 ///
-/// It remembers the ids of its default terminal and of its lease, so that a row that went missing
-/// comes back under the id that clients know.
+/// It stores the ids of its default terminal and of its lease, so that a missing row is recreated with
+/// the id that clients know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The id the client chose.
+    /// Chosen by the client.
     pub thread_id: ThreadId,
     pub project_id: ProjectId,
     pub terminal_id: TerminalId,
-    /// The lease new terminals of it stand on.
+    /// The lease for new terminals.
     pub lease_id: LeaseId,
-    /// The provider that was asked for; `None` means the server's choice.
+    /// The requested provider; `None` means the server's default.
     pub provider: Option<String>,
-    /// The policy of sessions that open on it.
+    /// The policy of new sessions.
     pub policy: SessionPolicy,
-    /// What a shell of it has in its environment from the start.
+    /// The initial environment of its shells.
     pub env: Env,
-    /// Where a shell of it starts; `None` means the project's workspace.
+    /// The initial directory of its shells; `None` means the project's workspace.
     pub cwd: Option<String>,
-    /// A client's own notes.
+    /// Metadata that clients set.
     pub labels: BTreeMap<String, String>,
     pub created_at: Timestamp,
     /// When it was last changed or used.
@@ -35,11 +35,11 @@ pub struct Thread {
     pub revision: u64,
 }
 
-/// Who says a message.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The one who instructs.
+    /// The system prompt.
     System,
     User,
     Assistant,
@@ -47,14 +47,12 @@ pub enum Role {
     Tool,
 }
 
-/// One thing said in a thread.
+/// One message of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Its id; sorts by time.
+    /// Sorts by time.
     pub message_id: MessageId,
-    /// Who says it.
     pub role: Role,
-    /// What is said.
     pub content: String,
     pub at: Timestamp,
 }

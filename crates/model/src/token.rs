@@ -12,10 +12,10 @@ pub const TOKEN_BYTES: usize = 20;
 /// Separates the derivation from every other use of the same secret.
 const DERIVATION: &str = "stead 2026-11-17 hexadecimal form of an earlier token";
 
-/// What stands before the digits of a token.
+/// The prefix of a written token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenPrefix {
-    /// `stead_`, the form that is kept.
+    /// `stead_`, the form that is stored.
     Stead,
     /// `e2b_`, the form that clients of E2B accept.
     E2b,
@@ -48,7 +48,7 @@ impl AccessToken {
         AccessToken(Form::Digits(hex(&bytes)))
     }
 
-    /// Reads a token in any of its forms.
+    /// Parses a token in any of its forms.
     pub fn read(text: &str) -> AccessToken {
         let digits = [TokenPrefix::Stead, TokenPrefix::E2b]
             .into_iter()
@@ -61,8 +61,8 @@ impl AccessToken {
         })
     }
 
-    /// Returns the form that is kept, hashed and compared: the same for every form of one token,
-    /// except that a token of an earlier version is kept as it was written.
+    /// Returns the form that is stored, hashed and compared: the same for every form of one token,
+    /// except that a token of an earlier version is stored as it was written.
     pub fn canonical(&self) -> String {
         match &self.0 {
             Form::Digits(digits) => format!("{}{digits}", TokenPrefix::Stead.text()),
@@ -90,7 +90,7 @@ impl fmt::Debug for AccessToken {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
     })
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_that_form_is_another_token() {
+    fn a_string_of_any_other_form_is_a_different_token() {
         let upper = DIGITS.to_uppercase();
         let check = |text: &str| assert_eq!(AccessToken::read(text).canonical(), text);
         check(DIGITS);

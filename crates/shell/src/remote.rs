@@ -4,7 +4,7 @@
 //! ```text
 //! stdout:  the command's output | MARK shell status newline | the state
 //! ```
-//! If the output goes to files, the state may have its own file ([`RemoteExec::told`]).
+//! If the output goes to files, the state may have its own file ([`RemoteExec::state_file`]).
 //!
 //! The mark is random for each command and chosen by the caller, so that no output of a command can forge
 //! it. Standard error belongs to the command alone. bash is used if it exists, else `sh`, whose functions
@@ -35,7 +35,7 @@ pub struct RemoteExec<'a> {
     pub mark: &'a str,
     /// A file for the state, instead of standard output. When it is complete, a file exists whose name has
     /// [`WHOLE`] appended.
-    pub told: Option<&'a [u8]>,
+    pub state_file: Option<&'a [u8]>,
 }
 
 /// The suffix of the file that marks a complete state.
@@ -64,7 +64,7 @@ pub fn wrap(command: &RemoteExec<'_>) -> Vec<u8> {
 
 /// Returns the target of the redirections that print the state: of the first, and of the others.
 fn targets(command: &RemoteExec<'_>) -> (Vec<u8>, Vec<u8>) {
-    match command.told {
+    match command.state_file {
         // `|` overrides noclobber, which the command may have set.
         Some(path) => ([b"|", &single(path)[..]].concat(), [b">", &single(path)[..]].concat()),
         None => (b"&1".to_vec(), b"&1".to_vec()),
@@ -72,7 +72,7 @@ fn targets(command: &RemoteExec<'_>) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn whole(text: &mut Vec<u8>, command: &RemoteExec<'_>) {
-    if let Some(path) = command.told {
+    if let Some(path) = command.state_file {
         put(text, &[b">|", &single(&[path, WHOLE.as_bytes()].concat()), b"\n"]);
     }
 }

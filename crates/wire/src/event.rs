@@ -25,12 +25,12 @@ messages! {
         }
         /// The answer to a request that has no answer of its own.
         129 => Reply { /// Of the request.
-            seq: u32, /// How it went.
-            code: ReplyCode, /// More, for a person; may be empty.
+            seq: u32, /// The result.
+            code: Code, /// Details for people; may be empty.
             message: String }
         /// Answers `List`.
         130 => Terminals { /// Of the request.
-            seq: u32, /// Every terminal this host holds.
+            seq: u32, /// Every terminal of this host.
             terminals: Vec<TerminalInfo> }
         /// Bytes of a terminal.
         131 => Output { /// Which terminal.
@@ -40,27 +40,27 @@ messages! {
             bytes: Vec<u8> }
         /// The screen was resized at this offset.
         132 => Resized { /// Which terminal.
-            terminal: String, /// Where in the output.
+            terminal: String, /// The offset in the output.
             offset: u64, /// Columns.
             cols: u16, /// Rows.
             rows: u16, /// When.
             time_ms: u64 }
         /// These offsets are missing in the log.
         133 => Gap { /// Which terminal.
-            terminal: String, /// The first offset missing.
-            from: u64, /// The first offset there is again.
+            terminal: String, /// The first missing offset.
+            from: u64, /// The first offset after the gap.
             to: u64 }
         /// The terminal's program has exited, and all its output was sent before.
         134 => Exited { /// Which terminal.
             terminal: String, /// The end of its output.
-            offset: u64, /// Exit code; -1 when a signal ended it.
+            offset: u64, /// The exit code; -1 if a signal ended the program.
             code: i32, /// The signal that ended it, or 0.
             signal: i32 }
         /// Answers `ReadLog`.
         135 => LogChunk { /// Of the request.
-            seq: u32, /// Where to read on.
+            seq: u32, /// The offset to continue at.
             next: u64, /// The end of the log.
-            end: u64, /// In order. A first record beyond the offset asked for shows a gap.
+            end: u64, /// In order. If the first record is beyond the requested offset, there is a gap.
             records: Vec<LogRecord> }
         /// A command has begun.
         136 => Started { /// Which command.
@@ -71,22 +71,19 @@ messages! {
         /// Bytes of a command's stream.
         137 => CommandOutput { /// Which command.
             command: String, /// Which of its streams.
-            stream: Stream, /// Of the first byte; beyond the last one's end where bytes were not kept.
+            stream: Stream, /// Of the first byte; beyond the end of the last frame if bytes were not kept.
             offset: u64, /// What was written.
             bytes: Vec<u8> }
         /// A command has ended.
         138 => Done {
-            /// The command's id.
             command: String,
-            /// The terminal's id.
             terminal: String,
-            /// How it ended.
             outcome: Outcome,
             /// Exit code, when it has one.
             exit_code: Option<i32>,
             /// The signal that ended it, when one did.
             signal: Option<i32>,
-            /// From its start to its end.
+            /// Running time.
             duration_us: u64,
             /// Written to standard output so far.
             stdout_bytes: u64,
@@ -98,27 +95,25 @@ messages! {
             offset: u64,
             /// The changed sections of the shell's state.
             changed: Sections,
-            /// The removed sections.
             removed: Vec<String>,
         }
-        /// No process holds the command's streams any more; these are their final lengths.
+        /// No process has the command's streams open any longer; these are their final lengths.
         139 => Sealed { /// Which command.
             command: String, /// Length of standard output.
             stdout_bytes: u64, /// Length of standard error.
             stderr_bytes: u64 }
-        /// The command began or stopped to wait for input from the terminal.
+        /// The command started or stopped waiting for input from the terminal.
         140 => Waiting { /// Which command.
             command: String, /// Whether it waits.
             waiting: bool }
         /// A command that a person typed has ended.
         141 => Typed {
-            /// The terminal's id.
             terminal: String,
             /// The command as the shell's history has it.
             text: Vec<u8>,
             /// Its exit code, when known.
             exit_code: Option<i32>,
-            /// How long it took.
+            /// Running time.
             duration_us: u64,
             /// The terminal's offset at the end.
             offset: u64,
@@ -126,14 +121,13 @@ messages! {
             time_ms: u64,
             /// The changed sections of the shell's state.
             changed: Sections,
-            /// The removed sections.
             removed: Vec<String>,
         }
         /// Answers `ExecRead`.
         142 => ExecChunk { /// Of the request.
-            seq: u32, /// Of the first byte; beyond the one asked for where bytes were not kept.
-            offset: u64, /// Where to read on.
-            next: u64, /// Nothing will ever come after `next`.
+            seq: u32, /// Of the first byte; beyond the requested offset if bytes were not kept.
+            offset: u64, /// The offset to continue at.
+            next: u64, /// There will be no bytes after `next`.
             end: bool, /// What was written.
             bytes: Vec<u8> }
         /// Answers `State`.
@@ -143,8 +137,8 @@ messages! {
         /// The shell's state changed outside of any command.
         144 => StateChanged { /// Which terminal.
             terminal: String, /// The terminal's offset at that time.
-            offset: u64, /// Sections that are not as before.
-            changed: Sections, /// Sections that are no more.
+            offset: u64, /// The changed sections.
+            changed: Sections, /// The removed sections.
             removed: Vec<String> }
         /// Answers `Metrics`.
         145 => MetricsReply { /// Of the request.
@@ -160,7 +154,7 @@ messages! {
 }
 
 impl Event {
-    /// Returns the `seq` of the request that this answers, or `None` if this is no answer.
+    /// Returns the `seq` of the request that this answers, or `None` if this is not an answer.
     #[must_use]
     pub fn answers(&self) -> Option<u32> {
         match self {
@@ -190,15 +184,12 @@ impl Event {
 records! {
     /// A terminal in the answer to `List`.
     pub struct TerminalInfo {
-        /// Its id.
         pub terminal: String,
         /// Its program's process id; 0 when it has ended.
         pub pid: u32,
-        /// Columns.
         pub cols: u16,
-        /// Rows.
         pub rows: u16,
-        /// The first offset its log holds.
+        /// The first offset in its log.
         pub first_offset: u64,
         /// The offset after its last byte.
         pub end_offset: u64,
@@ -220,13 +211,12 @@ records! {
         pub output_ms: u64,
         /// The directory of its cgroup; empty for none.
         pub cgroup: Vec<u8>,
-        /// Commands that were not forgotten.
+        /// Commands that were not removed by `ExecForget`.
         pub commands: Vec<CommandInfo>,
     }
 
     /// A command in the answer to `List`; `ExecWatch` reports the rest.
     pub struct CommandInfo {
-        /// Its id.
         pub command: String,
         /// The command's phase.
         pub phase: Phase,

@@ -27,8 +27,8 @@ pub(super) trait Field: Sized {
     fn take(rest: &mut Rest<'_>) -> Result<Self, Malformed>;
 }
 
-/// A value that may be in a list. Bytes are no list: they have a denser encoding.
-pub(super) trait ListItem: Field {}
+/// A value that may be in a list. Bytes are not a list: they have a denser encoding.
+pub(super) trait Item: Field {}
 
 macro_rules! integers {
     ($($name:ty),*) => {$(

@@ -58,7 +58,7 @@ impl Decoder {
             return Err(Malformed("a frame without a type"));
         }
         if length > MAX_FRAME {
-            return Err(Malformed("a frame longer than any may be"));
+            return Err(Malformed("a frame beyond the maximum length"));
         }
         if rest.len() < 4 + length {
             return Ok(self.starve());

@@ -11,7 +11,7 @@
 //! and is answered by exactly one frame with the same `seq`, so that even a request unknown to an older
 //! host is answered ([`ReplyCode::Unsupported`]).
 //!
-//! This crate does no I/O: the host's loop and the server's tasks both bring their own sockets.
+//! This crate does no I/O: the host's loop and the server's tasks own their sockets.
 
 #[macro_use]
 mod macros;

@@ -10,12 +10,12 @@ macro_rules! numbers {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name {
             $($(#[$item_meta])* $item,)*
-            /// A number this version has no name for.
+            /// A number without a name in this version.
             Other($repr),
         }
 
         impl $name {
-            /// Every number that has a name.
+            /// All values with a name.
             pub const NAMED: &[Self] = &[$(Self::$item),*];
 
             /// The number on the wire.
@@ -92,8 +92,7 @@ macro_rules! messages {
             /// The type number of every message of this direction, with its name.
             pub const TYPES: &[(u8, &str)] = &[$(($number, stringify!($item))),*];
 
-            /// Appends this message to `out` as one whole frame. A message too large for a frame
-            /// leaves `out` as it was.
+            /// Appends this message to `out` as one whole frame. On an error, `out` is unchanged.
             ///
             /// # Errors
             /// [`TooLarge`] when the frame would be longer than [`MAX_FRAME`](crate::MAX_FRAME).

@@ -5,8 +5,8 @@ use super::field::{Field, Rest};
 
 numbers! {
     /// How a request ended.
-    pub enum ReplyCode: u16 {
-        /// Done.
+    pub enum Code: u16 {
+        /// Success.
         0 => Ok,
         /// The `write_id` was applied before; nothing was written again.
         1 => AlreadyApplied,
@@ -46,13 +46,13 @@ numbers! {
         18 => StillRunning,
         /// The offset is beyond the end.
         19 => BadOffset,
-        /// No memory.
+        /// Out of memory.
         20 => NoMemory,
         /// The new executable does not work; the old one continues.
         21 => BadExecutable,
         /// The command has ended, or its input is closed.
         22 => CommandEnded,
-        /// Anything else; the message says what.
+        /// Any other error; the message describes it.
         23 => Failed,
         /// A command with that id exists already.
         24 => CommandExists,
@@ -106,7 +106,7 @@ numbers! {
         2 => Lost,
         /// It never started.
         3 => NotStarted,
-        /// It was cancelled; if it had started, it was ended as by a time-out.
+        /// It was cancelled; if it had started, it was ended as by a timeout.
         4 => Cancelled,
     }
 }
@@ -138,7 +138,7 @@ numbers! {
 numbers! {
     /// The kind of a log record.
     pub enum RecordKind: u8 {
-        /// Bytes the program wrote.
+        /// Bytes that the program wrote.
         1 => Output,
         /// The screen was resized at this offset; takes no offsets itself.
         2 => Resize,

@@ -20,7 +20,7 @@ messages! {
         /// Answered at once.
         2 => Ping { /// Repeated in the answer.
             seq: u32 }
-        /// Starts a program on a PTY of its own.
+        /// Starts a program on a new PTY.
         3 => Open {
             /// Repeated in the answer.
             seq: u32,
@@ -38,9 +38,9 @@ messages! {
             rows: u16,
             /// The terminal's directory; `log` and `commands` in it are the host's.
             dir: Vec<u8>,
-            /// How many bytes of log are kept at most.
+            /// The maximum size of the log in bytes.
             log_limit: u64,
-            /// The first offset when the directory holds no log that reaches as far.
+            /// The first offset, unless the log in the directory reaches further.
             base_offset: u64,
             /// The kind of program.
             shell: Shell,
@@ -49,7 +49,7 @@ messages! {
             /// Bytes shown on the screen before the program's own.
             notice: Vec<u8>,
         }
-        /// Ends every process of a terminal and forgets it; its directory stays.
+        /// Ends every process of a terminal and removes it; its directory is kept.
         4 => Close { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
@@ -62,7 +62,7 @@ messages! {
             seq: u32, /// Which terminal.
             terminal: String, /// The first offset wanted.
             from: u64 }
-        /// Ends what `Attach` began.
+        /// Reverts `Attach`.
         7 => Detach { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
@@ -70,7 +70,6 @@ messages! {
         8 => Input {
             /// Repeated in the answer.
             seq: u32,
-            /// The terminal's id.
             terminal: String,
             /// A write with the same id is applied only once; empty for none.
             write_id: String,
@@ -95,24 +94,22 @@ messages! {
         /// Allows the host to delete the log before this offset.
         12 => Trim { /// Repeated in the answer.
             seq: u32, /// Which terminal.
-            terminal: String, /// Kept from here on.
+            terminal: String, /// The first offset to keep.
             upto: u64 }
         /// Answered by [`LogChunk`](super::Event::LogChunk), or by a `Reply` on failure.
         13 => ReadLog { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String, /// The first offset wanted.
-            from: u64, /// At most so many data bytes.
+            from: u64, /// The maximum number of data bytes.
             limit: u32 }
         /// Runs a command in the live shell. The answer reports that it was accepted; `Started` and `Done`
         /// follow.
         14 => Exec {
             /// Repeated in the answer.
             seq: u32,
-            /// The terminal's id.
             terminal: String,
             /// The command's id; may be used as a file name.
             command: String,
-            /// The shell text.
             text: Vec<u8>,
             /// Milliseconds until it is ended; 0 for never.
             timeout_ms: u64,
@@ -134,9 +131,9 @@ messages! {
         /// Feeds a command opened with [`StdinMode::Open`]; at most once.
         15 => ExecStdin { /// Repeated in the answer.
             seq: u32, /// Which command.
-            command: String, /// Applied once however often it comes; empty for none.
+            command: String, /// A write with the same id is applied only once; empty for none.
             write_id: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
-            data: Vec<u8>, /// Nothing comes after this.
+            data: Vec<u8>, /// Whether this is the end of standard input.
             eof: bool }
         /// Signals the processes of a command.
         16 => ExecSignal { /// Repeated in the answer.
@@ -148,7 +145,7 @@ messages! {
             seq: u32, /// Which command.
             command: String, /// Which of its streams.
             stream: Stream, /// The first offset wanted.
-            from: u64, /// At most so many bytes.
+            from: u64, /// The maximum number of bytes.
             limit: u32 }
         /// Watches a command: a `Reply` is followed by those of `Started`, `CommandOutput`, `Waiting`, `Done`
         /// and `Sealed` that have happened, then by the rest as it happens.
@@ -157,11 +154,11 @@ messages! {
             command: String, /// The first offset of standard output wanted.
             from_out: u64, /// The first offset of standard error wanted.
             from_err: u64 }
-        /// Ends what `ExecWatch` began.
+        /// Reverts `ExecWatch`.
         19 => ExecUnwatch { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }
-        /// Drops a queued command; ends a running one as a time-out does.
+        /// Drops a queued command; ends a running one as a timeout does.
         20 => ExecCancel { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }
@@ -200,12 +197,12 @@ messages! {
             terminal: String, /// At most [`MAX_DATA`](super::MAX_DATA) bytes.
             data: Vec<u8> }
         /// Makes a terminal end when its shell exits, instead of starting another shell. A shell that
-        /// the host itself replaces (after a time-out or by `Replace`) does not count.
+        /// the host itself replaces (after a timeout or by `Replace`) does not count.
         29 => EndWithProgram { /// Repeated in the answer.
             seq: u32, /// Which terminal.
             terminal: String }
         /// Drops a command that is still queued; it ends as [`Outcome::NotStarted`](super::Outcome).
-        /// Refused with [`ReplyCode::StillRunning`](super::ReplyCode) once it has begun.
+        /// Refused with [`Code::StillRunning`](super::Code) once it has started.
         30 => ExecWithdraw { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::field::{Field, Rest};
 use super::*;
 
-/// Random payload bytes for a type, made so that most of them decode: lengths are small numbers.
+/// Random payload bytes for a type. Lengths are small numbers, so that the majority can be decoded.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => proptest::collection::vec(any::<u8>(), 0..6).prop_map(|bytes| {
@@ -31,21 +31,21 @@ fn round<T: PartialEq + std::fmt::Debug>(
     let mut decoder = Decoder::default();
     decoder.feed(&bytes);
     let again = decoder.next_frame().unwrap().unwrap();
-    assert_eq!(again, *frame, "what was decoded is written as it came");
+    assert_eq!(again, *frame, "a decoded frame encodes to the same bytes");
     assert_eq!(decode(&again).unwrap().unwrap(), message);
     assert_eq!(decoder.next_frame().unwrap(), None);
 }
 
 proptest! {
     #[test]
-    fn what_decodes_encodes_to_the_same_bytes(kind in 0u8..=160, payload in payload()) {
+    fn a_decoded_frame_encodes_to_the_same_bytes(kind in 0u8..=160, payload in payload()) {
         let frame = Frame { kind, payload: &payload };
         round(&frame, Request::decode, Request::encode);
         round(&frame, Event::decode, Event::encode);
     }
 
     #[test]
-    fn any_bytes_are_refused_or_understood(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut decoder = Decoder::default();
         decoder.feed(&bytes);
         while let Ok(Some(frame)) = decoder.next_frame() {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_out_whole_wherever_the_stream_is_cut(
+    fn frames_are_reassembled_from_pieces_of_any_size(
         texts in proptest::collection::vec("[a-z]{0,12}", 1..8),
         cut in 1usize..40,
     ) {
@@ -99,9 +99,9 @@ fn open() -> Request {
     }
 }
 
-/// The frozen shapes: these bytes may never change.
+/// Running hosts depend on these bytes: they may never change.
 #[test]
-fn shapes_are_frozen() {
+fn the_encoding_is_frozen() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let request = |message: Request| {
         let mut out = Vec::new();
@@ -136,7 +136,7 @@ fn shapes_are_frozen() {
 }
 
 #[test]
-fn every_type_number_is_used_once_and_in_its_half() {
+fn every_type_number_is_unique_and_in_the_range_of_its_direction() {
     for (number, name) in Request::TYPES {
         assert!((1..128).contains(number), "{name}");
     }
@@ -151,10 +151,10 @@ fn every_type_number_is_used_once_and_in_its_half() {
 }
 
 #[test]
-fn the_straight_writers_write_what_encode_writes() {
-    let mut straight = Vec::new();
-    put_output(&mut straight, "t", 4, 5, b"abc").unwrap();
-    put_command_output(&mut straight, "c", Stream::Stderr, 6, b"de").unwrap();
+fn the_direct_writers_match_encode() {
+    let mut direct = Vec::new();
+    put_output(&mut direct, "t", 4, 5, b"abc").unwrap();
+    put_command_output(&mut direct, "c", Stream::Stderr, 6, b"de").unwrap();
     let mut built = Vec::new();
     Event::Output { terminal: "t".into(), offset: 4, time_ms: 5, bytes: b"abc".to_vec() }
         .encode(&mut built)
@@ -167,11 +167,11 @@ fn the_straight_writers_write_what_encode_writes() {
     }
     .encode(&mut built)
     .unwrap();
-    assert_eq!(straight, built);
+    assert_eq!(direct, built);
 }
 
 #[test]
-fn an_unknown_type_is_no_error_and_still_has_its_seq() {
+fn an_unknown_type_is_not_an_error_and_has_a_seq() {
     let frame = Frame { kind: 99, payload: &[1, 0, 0, 0, 42] };
     assert_eq!(Request::decode(&frame), Ok(None));
     assert_eq!(Event::decode(&frame), Ok(None));
@@ -186,7 +186,7 @@ fn an_unknown_number_is_kept() {
 }
 
 #[test]
-fn a_payload_must_fit_exactly() {
+fn a_payload_with_missing_or_extra_bytes_is_malformed() {
     let mut bytes = Vec::new();
     open().encode(&mut bytes).unwrap();
     let payload = &bytes[5..];
@@ -198,7 +198,7 @@ fn a_payload_must_fit_exactly() {
 }
 
 #[test]
-fn lengths_no_frame_may_have_are_refused() {
+fn invalid_frame_lengths_are_refused() {
     for bytes in [[0; 4], (MAX_FRAME as u32 + 1).to_le_bytes(), [0xff; 4]] {
         let mut decoder = Decoder::default();
         decoder.feed(&bytes);
@@ -207,7 +207,7 @@ fn lengths_no_frame_may_have_are_refused() {
 }
 
 #[test]
-fn a_message_too_large_leaves_nothing_behind() {
+fn a_message_that_is_too_large_writes_nothing() {
     let mut out = b"before".to_vec();
     let message = Request::Apply { seq: 1, terminal: "t".into(), script: vec![0; MAX_FRAME] };
     assert!(message.encode(&mut out).is_err());

@@ -1,12 +1,12 @@
-//! What is AgentBay's own: two ways to its sessions, calls that get lost on either, its PTYs, and its words. The rest it
-//! has in common with others (`commands_only`, `cloud`, `provider`).
+//! The parts that only AgentBay has: two data planes, calls that are lost on either, its PTYs and its error texts.
+//! `commands_only`, `cloud` and `provider` test the rest, which it has in common with other vendors.
 
 use cloud::TerminalRuntime;
 use provider::{Provider, ProviderError};
 use serde_json::{Value, json};
 
 use super::{
-    cloud::{end, said},
+    cloud::{end, stdout},
     stand_in::{KEY, StandIn},
     vendor::{Kind, Vendor},
 };
@@ -15,7 +15,7 @@ use crate::{
     terminal::shows,
 };
 
-/// A vendor with data planes of its sessions' own, and one without.
+/// A vendor with a data plane per session, and one without.
 fn planes() -> impl Iterator<Item = Vendor> {
     let planes: [&[&str]; 2] = [&[], &["--central"]];
     planes.into_iter().filter_map(StandIn::start).map(Vendor::Bay)
@@ -24,36 +24,36 @@ fn planes() -> impl Iterator<Item = Vendor> {
 fn bay(vendor: &Vendor) -> &StandIn {
     match vendor {
         Vendor::Bay(bay) => bay,
-        Vendor::Ours(..) => panic!("this is no stand-in"),
+        Vendor::Ours(..) => panic!("not a stand-in"),
     }
 }
 
 #[test]
-fn calls_that_get_lost_on_either_plane_run_a_command_once() {
+fn a_command_runs_once_if_calls_are_lost_on_either_plane() {
     for vendor in planes() {
         let (bay, home) = (bay(&vendor), Home::new());
         let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
         let client = server.client();
         let ran = home.path().join("ran");
-        assert_eq!(said(&client, "t", "cd /usr; export A=1; echo up"), "up\n");
+        assert_eq!(stdout(&client, "t", "cd /usr; export A=1; echo up"), "up\n");
         for harm in ["busy", "throttled", "error", "lose", "half"] {
             let calls = ["callTool", "CallMcpTool"].map(|action| (action, harm));
             bay.harm(&calls.repeat(3));
             let text = format!("echo {harm} >>{}; echo $A $PWD", ran.display());
-            assert_eq!(said(&client, "t", &text), "1 /usr\n", "{harm}");
+            assert_eq!(stdout(&client, "t", &text), "1 /usr\n", "{harm}");
             bay.harm(&[]);
         }
         let once = std::fs::read_to_string(&ran).unwrap();
         assert_eq!(once, "busy\nthrottled\nerror\nlose\nhalf\n");
-        // Nobody inside knows the key, and no log.
-        assert_eq!(said(&client, "t", &format!("env | grep -c {KEY} ; true")), "0\n");
+        // The key is neither in the environment nor in the log.
+        assert_eq!(stdout(&client, "t", &format!("env | grep -c {KEY} ; true")), "0\n");
         assert!(!server.log().contains(KEY));
         end(&vendor, Kind::AgentBay, &server, &["t"]);
     }
 }
 
 #[test]
-fn a_paused_session_holds_its_command_and_goes_on_with_it() {
+fn a_command_of_a_paused_session_continues_after_a_resume() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
@@ -66,7 +66,7 @@ fn a_paused_session_holds_its_command_and_goes_on_with_it() {
     );
     let ran =
         client.post("/api/threads/t/exec", json!({"command": text, "yield_ms": 1})).expect(200);
-    wait_for("it to begin", || if began.exists() { Ok(()) } else { Err("not yet") });
+    wait_for("the command to start", || if began.exists() { Ok(()) } else { Err("not yet") });
     client.post("/api/threads/t/pause", json!({})).expect_success();
     std::fs::write(&gate, "").unwrap();
     client.post("/api/threads/t/resume", json!({})).expect_success();
@@ -80,7 +80,7 @@ fn a_paused_session_holds_its_command_and_goes_on_with_it() {
     end(&vendor, Kind::AgentBay, &server, &["t"]);
 }
 
-/// Opens a terminal with a program of its own in a thread.
+/// Opens a terminal that runs a program.
 fn program(client: &Client, thread: &str, words: &[&str]) -> String {
     let body = json!({"cmd": words, "cols": 91, "rows": 33});
     let opened = client.post(&format!("/api/threads/{thread}/terminals"), body).expect(201);
@@ -100,12 +100,12 @@ fn exit_code(client: &Client, terminal: &str) -> Value {
 }
 
 #[test]
-fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
+fn a_program_has_a_pty_of_the_session_and_outlives_the_server() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
     let client = server.client();
-    assert_eq!(said(&client, "t", "echo up"), "up\n");
+    assert_eq!(stdout(&client, "t", "echo up"), "up\n");
     let id = program(&client, "t", &["bash", "--norc", "-i"]);
     typed(&client, &id, "kept=yes; test -t 0 && stty size\r");
     shows(&client, &id, "33 91");
@@ -114,7 +114,7 @@ fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
     typed(&client, &id, "stty size; echo $((6 * 7))-and\r");
     shows(&client, &id, "42-and");
     shows(&client, &id, "40 100");
-    // What runs in front is interrupted by a key, and nothing else is.
+    // Ctrl-C interrupts only the foreground program.
     typed(&client, &id, "echo wai''ting; sleep 1000\r");
     shows(&client, &id, "waiting");
     typed(&client, &id, "\x03");
@@ -126,7 +126,7 @@ fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
     shows(&client, &id, "reconnected");
     typed(&client, &id, "echo $kept''-again\r");
     shows(&client, &id, "yes-again");
-    // Nothing of how it was started is to be seen, and nothing twice.
+    // The log shows neither the start command nor repeated output.
     let log = client.get(&format!("/api/terminals/{id}/recording")).text();
     assert!(log.matches("42-and").count() <= 1 && !log.contains("exec sh"), "{log}");
     typed(&client, &id, "exit 3\r");
@@ -135,24 +135,24 @@ fn a_program_has_a_terminal_of_the_session_and_outlives_the_server() {
 }
 
 #[test]
-fn a_program_runs_once_whatever_becomes_of_its_terminal() {
+fn a_program_runs_once_if_its_pty_is_lost() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let (bay, home) = (bay(&vendor), Home::new());
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
     let client = server.client();
-    assert_eq!(said(&client, "t", "echo up"), "up\n");
+    assert_eq!(stdout(&client, "t", "echo up"), "up\n");
     let ran = home.path().join("ran");
-    // It says nothing before it is asked: what is written while nobody is connected is lost.
+    // It prints nothing before it has input: output without a connected client is lost.
     let text = |name: &str| {
         let file = ran.display();
-        let said = format!("test -t 0 && echo {name} on a screen || echo {name} on none");
-        format!("echo {name} >>{file}; read -r l; {said}; read -r l; exit 4")
+        let test = format!("test -t 0 && echo {name} on a screen || echo {name} on none");
+        format!("echo {name} >>{file}; read -r l; {test}; read -r l; exit 4")
     };
     let again = |id: &str| {
         let log = client.get(&format!("/api/terminals/{id}/recording")).text();
         log.matches("reconnected").count()
     };
-    // A connection that is refused, one that is lost with what it asked for or typed, and a PTY that is.
+    // A refused connection, one that is lost with its request or its input, and a lost PTY.
     let plans: [(&str, &[(&str, &str)]); 4] = [
         ("refused", &[("ws", "error"), ("ws", "error")]),
         ("made", &[("pty.create", "lose")]),
@@ -165,7 +165,7 @@ fn a_program_runs_once_whatever_becomes_of_its_terminal() {
         typed(&client, &id, "first\r");
         shows(&client, &id, &format!("{name} on a screen"));
         assert_eq!(bay.control(&json!({}))["harms"], json!([]), "{name}");
-        // One that breaks later: the program goes on where it was.
+        // A connection that breaks later: the program keeps running.
         let before = again(&id);
         bay.harm(&[("pty.resize", "lose")]);
         let size = json!({"cols": 90, "rows": 30});
@@ -174,7 +174,7 @@ fn a_program_runs_once_whatever_becomes_of_its_terminal() {
         typed(&client, &id, "over\r");
         assert_eq!(exit_code(&client, &id), 4, "{name}");
     }
-    // Where there is no PTY to be had, there is a program all the same.
+    // If no PTY can be created, the program runs without one.
     bay.harm(&[("ws", "error"); 4]);
     let id = program(&client, "t", &["sh", "-c", &text("plain")]);
     typed(&client, &id, "first\r");
@@ -183,17 +183,17 @@ fn a_program_runs_once_whatever_becomes_of_its_terminal() {
     assert_eq!(exit_code(&client, &id), 4);
     let once = std::fs::read_to_string(&ran).unwrap();
     assert_eq!(once, "refused\nmade\ntyped\nbroken\nplain\n");
-    // Nor is a PTY left, also not one that nobody heard of.
-    wait_for("the PTYs to be gone", || {
-        let told = bay.control(&json!({}));
-        let left = &told["sessions"][&bay.sessions()[0]]["ptys"];
+    // No PTY is left, not even one whose creation was not reported.
+    wait_for("the PTYs to be deleted", || {
+        let status = bay.control(&json!({}));
+        let left = &status["sessions"][&bay.sessions()[0]]["ptys"];
         if *left == json!([]) { Ok(()) } else { Err(left.clone()) }
     });
     end(&vendor, Kind::AgentBay, &server, &["t"]);
 }
 
 #[test]
-fn a_quota_is_told_in_the_vendors_words() {
+fn a_quota_error_has_the_text_of_the_vendor() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
@@ -204,12 +204,12 @@ fn a_quota_is_told_in_the_vendors_words() {
     let words = "AgentBay answered 400 Bad Request: ExceededQuota.Session: 0 sessions are the most";
     assert!(refused.text().contains(words), "{}", refused.text());
     bay(&vendor).control(&json!({"most": 1}));
-    assert_eq!(said(&client, "yes", "echo fine"), "fine\n");
+    assert_eq!(stdout(&client, "yes", "echo fine"), "fine\n");
     end(&vendor, Kind::AgentBay, &server, &["no", "yes"]);
 }
 
 #[test]
-fn a_lease_names_an_image_and_nothing_else() {
+fn the_spec_of_a_lease_accepts_only_an_image() {
     let Some(vendor) = Vendor::of(Kind::AgentBay) else { return };
     let home = Home::new();
     let provider = vendor.provider(Kind::AgentBay, home.path(), TerminalRuntime::Remote);

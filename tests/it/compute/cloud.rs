@@ -1,4 +1,4 @@
-//! Leases on other people's sandboxes: two servers, of which one is the vendor of the other.
+//! Leases on vendors' sandboxes: two servers, one of which is the vendor of the other.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     terminal::exec,
 };
 
-pub fn said(client: &Client, thread: &str, command: &str) -> String {
+pub fn stdout(client: &Client, thread: &str, command: &str) -> String {
     let ran = exec(client, thread, command);
     ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
 }
@@ -19,7 +19,7 @@ fn lease(client: &Client, thread: &str) -> Value {
     client.get(&format!("/api/threads/{thread}/lease")).expect(200)
 }
 
-/// Ends the threads of a server, and looks that nothing is left of them at its vendor.
+/// Deletes the threads of a server, and checks that its vendor has no sandbox left.
 pub fn end(vendor: &Vendor, kind: Kind, server: &Server, threads: &[&str]) {
     for thread in threads {
         server.client().delete(&format!("/api/threads/{thread}")).expect_success();
@@ -31,24 +31,24 @@ pub fn end(vendor: &Vendor, kind: Kind, server: &Server, threads: &[&str]) {
 }
 
 #[test]
-fn a_terminal_stands_on_other_peoples_sandboxes() {
+fn a_terminal_runs_in_a_vendors_sandbox() {
     for kind in KINDS {
         let (vendor, home) = (Vendor::start(), Home::new());
         let server = vendor.user(kind, &home);
         let client = server.client();
-        assert_eq!(said(&client, "t", "cd /usr; export A=1; echo $((6 * 7))"), "42\n");
+        assert_eq!(stdout(&client, "t", "cd /usr; export A=1; echo $((6 * 7))"), "42\n");
         assert_eq!(vendor.sandboxes(kind).len(), 1);
         let both = exec(&client, "t", "pwd; echo $A >&2; (exit 7)");
         assert_eq!((&both["stdout"], &both["stderr"]), (&json!("/usr\n"), &json!("1\n")));
         assert_eq!(both["exit_code"], 7);
-        // Bytes of every kind come through, and many of them.
+        // Binary output and large output arrive complete.
         let many =
             exec(&client, "t", "head -c 300000 /dev/zero | tr '\\0' '\\377'; printf '\\0\\n'");
         assert_eq!(many["stdout_bytes"], 300_002);
         let body = json!({"command": "wc -c", "stdin": "x".repeat(200_000)});
         let ran = client.post("/api/threads/t/exec", body).expect(200);
         assert_eq!(ran["stdout"].as_str().unwrap().trim(), "200000");
-        // It is a terminal: what is typed is seen.
+        // It is a terminal: input is echoed.
         let id = both["terminal_id"].as_str().unwrap();
         let typed = json!({"data": "echo typed-$((1 + 1))\r"});
         client.post(&format!("/api/terminals/{id}/input"), typed).expect_status(204);
@@ -57,9 +57,9 @@ fn a_terminal_stands_on_other_peoples_sandboxes() {
         let named = |it: &&Value| it["name"] == kind.name();
         let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
         assert_eq!(provider["available"], true, "{provider}");
-        // Nobody inside knows the key.
+        // The key is not in the environment.
         let key = vendor.key();
-        let found = said(&client, "t", &format!("env | grep -c {} ; true", &key[8..]));
+        let found = stdout(&client, "t", &format!("env | grep -c {} ; true", &key[8..]));
         assert_eq!(found, "0\n");
         assert!(!server.log().contains(key));
         end(&vendor, kind, &server, &["t"]);
@@ -99,7 +99,7 @@ fn a_killed_server_finds_its_command_running_in_a_sandbox() {
 }
 
 #[test]
-fn what_a_vanished_sandbox_wrote_is_still_there() {
+fn the_output_of_a_deleted_sandbox_is_kept() {
     for kind in KINDS {
         let (vendor, home) = (Vendor::start(), Home::new());
         let server = vendor.user(kind, &home);
@@ -112,20 +112,20 @@ fn what_a_vanished_sandbox_wrote_is_still_there() {
         crate::terminal::shows(&client, terminal, "on-the-screen-42");
         let offset =
             client.get(&format!("/api/terminals/{terminal}")).expect(200)["offset"].clone();
-        // All of the output is here before the host may forget it.
+        // The server copies all output before the host may delete it.
         wait_for("the copy of the output", || {
             let dir = home.path().join("terminals").join(terminal).join("commands");
             let found = std::fs::metadata(dir.join(format!("{id}.out")));
             if found.is_ok_and(|file| file.len() > 168_894) { Ok(()) } else { Err("not yet") }
         });
         vendor.end(kind, &vendor.sandboxes(kind)[0]);
-        // Its output is read from here, whole; a new one begins where it left off.
+        // The server has the whole output; the new sandbox continues from the last state.
         let expected: String = (1..=30_000).map(|n| format!("{n}\n")).collect();
-        wait_for("the output of a command whose sandbox is gone", || {
+        wait_for("the output of a command whose sandbox was deleted", || {
             let whole = client.get(&format!("/api/commands/{id}/output"));
             if whole.status == 200 && whole.text() == expected { Ok(()) } else { Err(whole.status) }
         });
-        assert_eq!(said(&client, "t", "pwd; echo $KEPT"), "/usr\nyes\n");
+        assert_eq!(stdout(&client, "t", "pwd; echo $KEPT"), "/usr\nyes\n");
         let log = client.get(&format!("/api/terminals/{terminal}/recording")).text();
         assert!(log.contains("on-the-screen-42") && log.contains("restored"), "{log}");
         let later = client.get(&format!("/api/terminals/{terminal}")).expect(200)["offset"].clone();
@@ -136,27 +136,27 @@ fn what_a_vanished_sandbox_wrote_is_still_there() {
 }
 
 #[test]
-fn a_paused_sandbox_goes_on_as_its_vendor_can() {
+fn a_paused_sandbox_resumes_as_its_vendor_supports() {
     for kind in KINDS {
         let (vendor, home) = (Vendor::start(), Home::new());
         let server = vendor.user(kind, &home);
         let client = server.client();
-        let shell = said(&client, "t", "cd /usr; mark=kept; export E=e; echo $$");
+        let shell = stdout(&client, "t", "cd /usr; mark=kept; export E=e; echo $$");
         client.post("/api/threads/t/pause", json!({})).expect_success();
         assert_eq!(lease(&client, "t")["instance"]["state"], "paused");
-        assert_eq!(said(&client, "t", "echo $mark $E $PWD"), "kept e /usr\n");
-        let same = said(&client, "t", "echo $$") == shell;
-        assert_eq!(same, kind == Kind::E2b, "only one of them keeps what runs");
+        assert_eq!(stdout(&client, "t", "echo $mark $E $PWD"), "kept e /usr\n");
+        let same = stdout(&client, "t", "echo $$") == shell;
+        assert_eq!(same, kind == Kind::E2b, "only E2B keeps processes over a pause");
         assert_eq!(vendor.sandboxes(kind).len(), 1);
         end(&vendor, kind, &server, &["t"]);
     }
 }
 
 #[test]
-fn whatever_gets_lost_there_is_one_sandbox_and_no_orphan() {
+fn lost_calls_leave_one_sandbox_and_no_orphan() {
     const QUOTA: &str = "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n\
         content-length: 49\r\nconnection: close\r\n\r\n\
-        {\"code\":429,\"message\":\"20 sandboxes are the most\"}";
+        {\"code\":429,\"message\":\"the limit is 20 sandboxes\"}";
     const SOON: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n\
         content-length: 0\r\nconnection: close\r\n\r\n";
     const WRONG: &str = "HTTP/1.1 500 Internal Server Error\r\n\
@@ -186,12 +186,12 @@ fn whatever_gets_lost_there_is_one_sandbox_and_no_orphan() {
         for (number, harm) in harms.into_iter().enumerate() {
             proxy.harm(harm);
             let thread = format!("t{number}");
-            let said = said(&client, &thread, "echo fine");
-            assert_eq!((said.as_str(), proxy.left()), ("fine\n", vec![]), "{harm:?}");
+            let stdout = stdout(&client, &thread, "echo fine");
+            assert_eq!((stdout.as_str(), proxy.left()), ("fine\n", vec![]), "{harm:?}");
             assert_eq!(vendor.sandboxes(kind).len(), 1, "{kind:?} {harm:?}");
             end(&vendor, kind, &server, &[&thread]);
         }
-        for (answer, words) in [(QUOTA, "20 sandboxes are the most"), (FORBIDDEN, "on hold")] {
+        for (answer, words) in [(QUOTA, "the limit is 20 sandboxes"), (FORBIDDEN, "on hold")] {
             proxy.harm(&vec![(make, Harm::Answer(answer)); 40]);
             let refused = client.post("/api/threads/no/exec", json!({"command": "true"}));
             assert_eq!(refused.problem(503), "provider_unavailable");
@@ -204,12 +204,12 @@ fn whatever_gets_lost_there_is_one_sandbox_and_no_orphan() {
 }
 
 #[test]
-fn a_vendor_that_is_away_for_a_while_loses_nothing() {
+fn an_outage_of_the_vendor_loses_nothing() {
     for kind in KINDS {
         let (vendor, home) = (Vendor::start(), Home::new());
         let server = vendor.user(kind, &home);
         let client = server.client();
-        assert_eq!(said(&client, "t", "mark=kept; echo up"), "up\n");
+        assert_eq!(stdout(&client, "t", "mark=kept; echo up"), "up\n");
         let gate = home.path().join("gate");
         let text = format!("until [ -e {} ]; do sleep 0.05; done; echo through", gate.display());
         let body = json!({"command": text, "yield_ms": 500});
@@ -222,7 +222,7 @@ fn a_vendor_that_is_away_for_a_while_loses_nothing() {
             if receipt["status"] == "running" { Err(receipt) } else { Ok(receipt) }
         });
         assert_eq!(done["stdout"], "through\n", "{done}");
-        assert_eq!(said(&client, "t", "echo $mark"), "kept\n");
+        assert_eq!(stdout(&client, "t", "echo $mark"), "kept\n");
         end(&vendor, kind, &server, &["t"]);
     }
 }
@@ -253,9 +253,9 @@ fn without_a_key_a_vendor_is_absent_and_a_key_is_never_shown() {
     assert!(!shown.contains("secret"), "{shown}");
 }
 
-/// With keys of one's own: `E2B_API_KEY`, `DAYTONA_API_KEY`, `AGENTBAY_API_KEY`.
+/// Needs the API keys `E2B_API_KEY`, `DAYTONA_API_KEY`, `AGENTBAY_API_KEY`.
 #[test]
-fn the_real_vendors_hold_a_terminal() {
+fn a_terminal_runs_at_the_real_vendors() {
     for kind in COMMANDERS {
         let variable = format!("{}_API_KEY", kind.name().to_uppercase());
         if std::env::var_os(&variable).is_none() {
@@ -265,12 +265,12 @@ fn the_real_vendors_hold_a_terminal() {
         let home = Home::new();
         let server = Server::start_with(&home, &["--provider", kind.name()]);
         let client = server.client();
-        assert_eq!(said(&client, "real", "cd /usr; export A=1; echo up"), "up\n");
+        assert_eq!(stdout(&client, "real", "cd /usr; export A=1; echo up"), "up\n");
         client.post("/api/threads/real/pause", json!({})).expect_success();
-        assert_eq!(said(&client, "real", "echo $A $PWD"), "1 /usr\n");
+        assert_eq!(stdout(&client, "real", "echo $A $PWD"), "1 /usr\n");
         server.kill();
         let server = Server::start_with(&home, &["--provider", kind.name()]);
-        assert_eq!(said(&server.client(), "real", "echo $A"), "1\n");
+        assert_eq!(stdout(&server.client(), "real", "echo $A"), "1\n");
         server.client().delete("/api/threads/real").expect_success();
     }
 }

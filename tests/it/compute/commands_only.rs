@@ -1,5 +1,5 @@
-//! Terminals at a vendor that only runs commands: the same server twice, of which one is the vendor of
-//! the other and is asked for nothing but `sh -c` and files.
+//! Terminals at a vendor that only runs commands: two servers, one of which is the vendor of the other
+//! and is only used for `sh -c` and files.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const WRONG: &str = "HTTP/1.1 500 Internal Server Error\r\n\
 const SOON: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
 
-fn said(client: &Client, thread: &str, command: &str) -> String {
+fn stdout(client: &Client, thread: &str, command: &str) -> String {
     let ran = exec(client, thread, command);
     ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
 }
@@ -31,14 +31,17 @@ fn receipt(client: &Client, id: &str) -> Value {
 }
 
 #[test]
-fn a_terminal_stands_on_commands_alone() {
+fn a_terminal_works_with_commands_only() {
     for kind in COMMANDERS {
         let Some(vendor) = Vendor::of(kind) else { continue };
         let home = Home::new();
         let server = vendor.commander(kind, vendor.address(), &home);
         let client = server.client();
-        // State of every kind goes from one shell to the next.
-        assert_eq!(said(&client, "t", "cd /usr; export A=1; a=(x 'y z'); f() { echo f:$1; }"), "");
+        // Every kind of state is carried from one shell to the next.
+        assert_eq!(
+            stdout(&client, "t", "cd /usr; export A=1; a=(x 'y z'); f() { echo f:$1; }"),
+            ""
+        );
         let both = exec(&client, "t", "pwd; f \"${a[1]}\"; echo $A >&2; (exit 7)");
         assert_eq!((&both["stdout"], &both["stderr"]), (&json!("/usr\nf:y z\n"), &json!("1\n")));
         assert_eq!(both["exit_code"], 7);
@@ -46,17 +49,17 @@ fn a_terminal_stands_on_commands_alone() {
         assert_eq!(changed["cwd"], "/tmp");
         assert_eq!(changed["changes"]["env"], json!({"set": {"B": "2"}, "unset": ["A"]}));
         assert_eq!(changed["changes"]["cwd"], json!({"from": "/usr", "to": "/tmp"}));
-        // What holds for one command alone.
+        // Environment and directory for one command only.
         let body = json!({"command": "wc -c; echo $ONCE $PWD", "stdin": "x".repeat(200_000),
             "env": {"ONCE": "it's"}, "cwd": "/"});
         let ran = client.post("/api/threads/t/exec", body).expect(200);
         assert_eq!(ran["stdout"], "200000\nit's /\n");
-        assert_eq!(said(&client, "t", "echo ${ONCE-none} $PWD"), "none /tmp\n");
-        // Bytes of every kind come through, and many of them.
+        assert_eq!(stdout(&client, "t", "echo ${ONCE-none} $PWD"), "none /tmp\n");
+        // Binary output and large output arrive complete.
         let many =
             exec(&client, "t", "head -c 300000 /dev/zero | tr '\\0' '\\377'; printf '\\0\\n'");
         assert_eq!(many["stdout_bytes"], 300_002);
-        // A time-out takes back what the command had done to its shell, and ends its children.
+        // A timeout reverts the command's changes to its shell and ends its children.
         let mark = home.path().join("never");
         let text = format!(
             "export B=lost; cd /; echo part; (setsid sh -c 'sleep 20; touch {0}' &); sleep 1000; touch {0}",
@@ -65,18 +68,18 @@ fn a_terminal_stands_on_commands_alone() {
         let body = json!({"command": text, "timeout_ms": 5000});
         let ran = client.post("/api/threads/t/exec", body).expect(200);
         assert_eq!(ran["status"], "timed_out", "{ran}");
-        assert_eq!(said(&client, "t", "echo $B $PWD"), "2 /tmp\n");
+        assert_eq!(stdout(&client, "t", "echo $B $PWD"), "2 /tmp\n");
         assert!(!mark.exists());
-        // The environment can be changed from outside, and states be taken up again.
+        // The environment can be changed through the API, and earlier states be restored.
         let terminal = ran["terminal_id"].as_str().unwrap();
         let body = json!({"set": {"C": "a b"}, "unset": ["B"]});
         client.patch(&format!("/api/terminals/{terminal}/env"), body).expect_success();
-        assert_eq!(said(&client, "t", "echo \"$C\" ${B-gone}"), "a b gone\n");
-        // It is told what the sandbox uses.
+        assert_eq!(stdout(&client, "t", "echo \"$C\" ${B-unset}"), "a b unset\n");
+        // The resource usage of the sandbox is reported.
         let lease = client.get("/api/threads/t/lease").expect(200);
         let metrics = &lease["instance"]["metrics"];
         assert!(metrics["disk_bytes"].as_u64() > Some(0), "{kind:?}: {lease}");
-        // What there is, and what there is not.
+        // Available and missing shells.
         let providers = client.get("/api/providers").expect(200);
         let named = |it: &&Value| it["name"] == kind.name();
         let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
@@ -91,7 +94,7 @@ fn a_terminal_stands_on_commands_alone() {
             if left.is_empty() { Ok(()) } else { Err(left) }
         });
         let kept = std::fs::read_dir(home.path().join("remote")).map(Iterator::count);
-        assert_eq!(kept.unwrap_or(0), 0, "nothing is kept of an instance that is gone");
+        assert_eq!(kept.unwrap_or(0), 0, "no files are left of a destroyed instance");
     }
 }
 
@@ -101,7 +104,7 @@ fn commands_are_followed_fed_signalled_and_typed() {
     let server = vendor.commander(Kind::E2b, vendor.address(), &home);
     let client = server.client();
     let gate = home.path().join("gate");
-    // One that is left to run, and its output as it comes.
+    // A command that keeps running, and its output as it arrives.
     let text =
         format!("echo early; until [ -e {} ]; do sleep 0.05; done; echo late", gate.display());
     let body = json!({"command": text, "yield_ms": 1});
@@ -118,9 +121,9 @@ fn commands_are_followed_fed_signalled_and_typed() {
     std::fs::write(&gate, "").unwrap();
     assert_eq!(output(6), "late\n");
     assert_eq!(receipt(&client, id)["exit_code"], 0);
-    // The screen shows all of it as if it had been typed.
+    // The screen shows the command as if it was typed.
     shows(&client, terminal, "$ echo early");
-    // One that reads what it is sent, once each.
+    // A command that reads its input; each write arrives once.
     let body = json!({"command": "cat; echo over", "yield_ms": 1});
     let ran = client.post("/api/threads/t/exec", body).expect(200);
     let id = ran["command_id"].as_str().unwrap();
@@ -131,7 +134,7 @@ fn commands_are_followed_fed_signalled_and_typed() {
     let body = json!({"data": "two\n", "eof": true});
     client.post(&format!("/api/commands/{id}/stdin"), body).expect_success();
     assert_eq!(receipt(&client, id)["stdout"], "one\ntwo\nover\n");
-    // One that is signalled.
+    // A command that gets a signal.
     let text = "trap 'echo got; exit 4' USR1; echo set; while :; do sleep 0.05; done";
     let body = json!({"command": text, "yield_ms": 1});
     let ran = client.post("/api/threads/t/exec", body).expect(200);
@@ -141,35 +144,35 @@ fn commands_are_followed_fed_signalled_and_typed() {
     client.post(&format!("/api/commands/{id}/signal"), body).expect_success();
     let done = receipt(&client, id);
     assert_eq!((&done["exit_code"], &done["stdout"]), (&json!(4), &json!("set\ngot\n")));
-    // What a command leaves behind goes on writing under its name.
+    // Later output of a background process belongs to its command.
     let gate = home.path().join("second");
     let text =
         format!("(until [ -e {} ]; do sleep 0.05; done; echo behind) & echo now", gate.display());
     let ran = exec(&client, "t", &text);
     assert_eq!(ran["stdout"], "now\n");
-    assert_eq!(said(&client, "t", "echo next"), "next\n");
+    assert_eq!(stdout(&client, "t", "echo next"), "next\n");
     std::fs::write(&gate, "").unwrap();
     let id = ran["command_id"].as_str().unwrap();
     let behind = client.get(&format!("/api/commands/{id}/output?from=4&wait_ms=60000")).text();
     assert_eq!(behind, "behind\n");
-    // A person types a line; what it changes the agent has, and it is in the history.
+    // A typed command changes the shared shell state, and is in the history.
     let input = |data: &str| {
         let path = format!("/api/terminals/{terminal}/input");
         client.post(&path, json!({"data": data})).expect_status(204);
     };
     input("export TYPED=y\x7fes; echo typed-$((40 + 2))\r");
     shows(&client, terminal, "typed-42");
-    wait_for("what was typed to be known", || {
+    wait_for("the typed command to be recorded", || {
         let listed = client.get(&format!("/api/terminals/{terminal}/commands?q=typed")).expect(200);
         let first = listed["items"][0]["command"].as_str().unwrap_or_default().to_owned();
         if first.starts_with("export TYPED=es") { Ok(()) } else { Err(listed) }
     });
-    assert_eq!(said(&client, "t", "echo $TYPED"), "es\n");
+    assert_eq!(stdout(&client, "t", "echo $TYPED"), "es\n");
     input("echo be''gun; sleep 1000\r");
     shows(&client, terminal, "begun");
     input("\u{3}");
-    assert_eq!(said(&client, "t", "echo after"), "after\n");
-    // A program on no PTY still shows what it writes, and ends.
+    assert_eq!(stdout(&client, "t", "echo after"), "after\n");
+    // The output of a program without a PTY is shown, and its exit is reported.
     let body = json!({"cmd": ["sh", "-c", "test -t 1 || echo no terminal here; exit 3"]});
     let program = client.post("/api/threads/t/terminals", body).expect(201);
     let program = program["terminal_id"].as_str().unwrap();
@@ -182,7 +185,7 @@ fn commands_are_followed_fed_signalled_and_typed() {
 }
 
 #[test]
-fn a_killed_server_finds_its_command_by_its_name() {
+fn a_killed_server_finds_its_command_by_its_id() {
     for kind in COMMANDERS {
         let Some(vendor) = Vendor::of(kind) else { continue };
         let home = Home::new();
@@ -197,7 +200,7 @@ fn a_killed_server_finds_its_command_by_its_name() {
         let body = json!({"command": text, "yield_ms": 1});
         let answer = server.client().post("/api/threads/t/exec", body).expect(200);
         let id = answer["command_id"].as_str().unwrap();
-        wait_for("it to begin", || if ran.exists() { Ok(()) } else { Err("not yet") });
+        wait_for("the command to start", || if ran.exists() { Ok(()) } else { Err("not yet") });
         server.kill();
         let server = vendor.commander(kind, vendor.address(), &home);
         let client = server.client();
@@ -211,19 +214,19 @@ fn a_killed_server_finds_its_command_by_its_name() {
         let whole = client.get(&format!("/api/commands/{id}/output")).text();
         let expected: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
         assert!(whole == format!("before\n{expected}"), "{} bytes", whole.len());
-        assert_eq!(said(&client, "t", "echo $KEPT $mark $PWD"), "yes here /usr\n");
+        assert_eq!(stdout(&client, "t", "echo $KEPT $mark $PWD"), "yes here /usr\n");
         assert_eq!(std::fs::read(&ran).unwrap(), b"x\n", "it ran once");
-        // A sandbox that is paused, and one that vanishes: the next command goes on with the state.
+        // After a pause, and after the deletion of the sandbox, the next command has the state.
         client.post("/api/threads/t/pause", json!({})).expect_success();
-        assert_eq!(said(&client, "t", "echo $KEPT; again=1"), "yes\n");
+        assert_eq!(stdout(&client, "t", "echo $KEPT; again=1"), "yes\n");
         vendor.end(kind, &vendor.sandboxes(kind)[0]);
-        assert_eq!(said(&client, "t", "echo $KEPT $mark $again $PWD"), "yes here 1 /usr\n");
+        assert_eq!(stdout(&client, "t", "echo $KEPT $mark $again $PWD"), "yes here 1 /usr\n");
         assert_eq!(vendor.sandboxes(kind).len(), 1);
         client.delete("/api/threads/t").expect_success();
     }
 }
 
-/// Each vendor on each way to its sandboxes, and how a request begins there that runs a command.
+/// Each vendor with each of its data planes, and the start of a request that runs a command there.
 fn ways() -> impl Iterator<Item = (Kind, Vendor, &'static str)> {
     let bay = |choices: &[&str], run| Some((Kind::AgentBay, StandIn::start(choices)?.into(), run));
     let ours = |kind, run| Some((kind, Vendor::start(), run));
@@ -237,14 +240,14 @@ fn ways() -> impl Iterator<Item = (Kind, Vendor, &'static str)> {
 }
 
 #[test]
-fn whatever_gets_lost_a_command_runs_once() {
+fn a_command_runs_once_if_calls_are_lost() {
     for (kind, vendor, run) in ways() {
         let home = Home::new();
         let proxy = Proxy::around(vendor.address());
         let server = vendor.commander(kind, proxy.address, &home);
         let client = server.client();
         let ran = home.path().join("ran");
-        assert_eq!(said(&client, "t", "state=0; echo up"), "up\n");
+        assert_eq!(stdout(&client, "t", "state=0; echo up"), "up\n");
         let harms: [&[(&str, Harm)]; 4] = [
             &[(run, Harm::LoseReply), (run, Harm::LoseReply)],
             &[(run, Harm::Half)],
@@ -257,9 +260,9 @@ fn whatever_gets_lost_a_command_runs_once() {
                 "echo {number} >>{}; state=$((state + 1)); echo fine $state",
                 ran.display()
             );
-            let said = said(&client, "t", &text);
-            assert_eq!(said, format!("fine {}\n", number + 1), "{run}: {harm:?}");
-            wait_for("everything to have happened", || {
+            let stdout = stdout(&client, "t", &text);
+            assert_eq!(stdout, format!("fine {}\n", number + 1), "{run}: {harm:?}");
+            wait_for("all faults to happen", || {
                 let left = proxy.left();
                 if left.is_empty() {
                     Ok(())
@@ -271,7 +274,7 @@ fn whatever_gets_lost_a_command_runs_once() {
         }
         assert_eq!(std::fs::read_to_string(&ran).unwrap(), "0\n1\n2\n3\n", "{run}");
         if kind != Kind::AgentBay {
-            // A vendor that is away for a while loses nothing.
+            // An outage of the vendor loses nothing.
             let gate = home.path().join("gate");
             let text =
                 format!("until [ -e {} ]; do sleep 0.05; done; echo through", gate.display());
@@ -290,7 +293,7 @@ fn whatever_gets_lost_a_command_runs_once() {
 }
 
 #[test]
-fn a_vendor_that_falls_silent_is_asked_again() {
+fn a_call_without_an_answer_is_repeated() {
     std::thread::scope(|scope| {
         for (kind, vendor, run) in ways() {
             scope.spawn(move || {
@@ -299,7 +302,7 @@ fn a_vendor_that_falls_silent_is_asked_again() {
                 let server = vendor.commander(kind, proxy.address, &home);
                 let client = server.client();
                 let ran = home.path().join("ran");
-                assert_eq!(said(&client, "t", "state=kept; echo up"), "up\n");
+                assert_eq!(stdout(&client, "t", "state=kept; echo up"), "up\n");
                 proxy.harm(&[(run, Harm::Silence)]);
                 let text = format!("echo once >>{}; echo $state", ran.display());
                 let body = json!({"command": text, "yield_ms": 1});
@@ -317,7 +320,7 @@ fn a_vendor_that_falls_silent_is_asked_again() {
     });
 }
 
-/// What is counted of E2B in `/metrics`.
+/// Returns a metric of the provider E2B from `/metrics`.
 fn counted(client: &Client, name: &str) -> f64 {
     let text = client.get("/metrics").expect_status(200).text();
     let start = format!("stead_{name}{{provider=\"e2b\"}} ");
@@ -326,14 +329,14 @@ fn counted(client: &Client, name: &str) -> f64 {
 }
 
 #[test]
-fn a_session_ends_when_it_has_cost_enough() {
-    // One for each second that it runs: whatever has happened so far has cost more than this.
+fn a_session_ends_at_its_maximum_cost() {
+    // The price is 1 per second, so the cost so far already exceeds the limit.
     ends_at("max_cost", "max_cost");
 }
 
 #[test]
-fn a_session_ends_when_it_has_run_long_enough() {
-    // No more than some milliseconds.
+fn a_session_ends_at_its_maximum_running_time() {
+    // The limit is a few milliseconds.
     ends_at("max_running_hours", "max_running");
 }
 
@@ -347,22 +350,22 @@ fn ends_at(limit: &str, reason: &str) {
     let server = Server::start_with(&home, &settings);
     let client = server.client();
     let mut events = client.request("GET", "/api/events").events();
-    assert_eq!(said(&client, "t", "mark=kept; echo up"), "up\n");
+    assert_eq!(stdout(&client, "t", "mark=kept; echo up"), "up\n");
     let session = || client.get("/api/threads/t/session").expect(200);
     let first = session();
     assert_eq!((&first["status"], &first["ended"]), (&json!("active"), &Value::Null));
-    let bound = |most: f64| {
-        let policy = json!({"policy": {limit: most, "on_expiry": "pause"}});
+    let set_limit = |value: f64| {
+        let policy = json!({"policy": {limit: value, "on_expiry": "pause"}});
         client.put("/api/threads/t", policy).expect_success();
     };
-    bound(0.000_001);
-    let told = loop {
+    set_limit(0.000_001);
+    let expired = loop {
         let event = events.until("session_expired").json();
         if event["thread_id"] == "t" {
             break event;
         }
     };
-    assert_eq!((&told["ended"], &told["session_id"]), (&json!(reason), &first["session_id"]));
+    assert_eq!((&expired["ended"], &expired["session_id"]), (&json!(reason), &first["session_id"]));
     let over = session();
     assert_eq!((&over["status"], &over["ended"]), (&json!("expired"), &json!(reason)));
     wait_for("the sandbox to be paused", || {
@@ -373,9 +376,9 @@ fn ends_at(limit: &str, reason: &str) {
     assert!(ran > 0.0 && (cost - ran).abs() < 0.01, "{cost} for {ran} s");
     let body = json!({"command": "true", "resume": false});
     assert_eq!(client.post("/api/threads/t/exec", body).problem(409), "lease_paused");
-    // Whoever has no such limit any more goes on where it stood.
-    bound(0.0);
-    assert_eq!(said(&client, "t", "echo $mark"), "kept\n");
+    // Without the limit, the shell continues where it was.
+    set_limit(0.0);
+    assert_eq!(stdout(&client, "t", "echo $mark"), "kept\n");
     assert_ne!(session()["session_id"], first["session_id"]);
     client.delete("/api/threads/t").expect_success();
 }

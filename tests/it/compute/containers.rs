@@ -1,4 +1,4 @@
-//! Containers through the front door, with engines of the test's own.
+//! Containers through the API, with engines that the tests start.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ fn serve_with(home: &Home, engine: &Engine, more: &[&str]) -> Server {
     Server::start_with(home, &arguments)
 }
 
-fn said(server: &Server, thread: &str, command: &str) -> String {
+fn stdout(server: &Server, thread: &str, command: &str) -> String {
     let ran = exec(&server.client(), thread, command);
     ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
 }
@@ -40,12 +40,12 @@ fn instance(server: &Server, thread: &str) -> Value {
     server.client().get(&format!("/api/threads/{thread}/lease")).expect(200)["instance"].clone()
 }
 
-/// Ends what is in a home's containers, and looks that nothing is left of it.
+/// Deletes the threads of a home, and checks that no container is left.
 fn end(server: &Server, home: &Home, engine: &Engine, threads: &[&str]) {
     for thread in threads {
         server.client().delete(&format!("/api/threads/{thread}")).expect_success();
     }
-    wait_long("nothing to be left", || {
+    wait_long("all containers to be removed", || {
         let mut left = left(home.path());
         left.extend(engine.containers(home.path()));
         if left.is_empty() { Ok(()) } else { Err(left) }
@@ -53,11 +53,11 @@ fn end(server: &Server, home: &Home, engine: &Engine, threads: &[&str]) {
 }
 
 #[test]
-fn nobody_inside_has_rights_or_sees_what_is_outside() {
+fn a_container_has_no_privileges_and_cannot_see_the_machine() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
-        let mine = |command: &str| said(&server, "inside", command);
+        let mine = |command: &str| stdout(&server, "inside", command);
         let status = mine(
             "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status",
         );
@@ -69,7 +69,7 @@ fn nobody_inside_has_rights_or_sees_what_is_outside() {
             ("the door", "ls -A /.stead-door".to_owned()),
             ("sockets", "find / -xdev -type s; find /run /dev /.stead* -type s; true".to_owned()),
             (
-                "what the host holds",
+                "the host's descriptors",
                 "readlink /proc/1/fd/*; ls /proc/1/fd/4/ /proc/1/root; cat /proc/1/environ; true"
                     .into(),
             ),
@@ -79,7 +79,7 @@ fn nobody_inside_has_rights_or_sees_what_is_outside() {
                 "ps -e -o comm= | grep -E 'dockerd|conmon|containerd'; true".into(),
             ),
             (
-                "a place to write",
+                "a writable path",
                 "touch /usr/mark /.stead/mark /etc/hosts && echo wrote; true".into(),
             ),
             (
@@ -91,14 +91,14 @@ fn nobody_inside_has_rights_or_sees_what_is_outside() {
         ] {
             assert_eq!(mine(&format!("{{ {command}; }} 2>/dev/null")).trim(), "", "{name}: {what}");
         }
-        // What it is to see, it does: the project's files, under the name of every provider.
+        // The project's files are visible, under the same path as with every provider.
         mine("echo from inside > /workspace/mark");
         let project = server.client().get("/api/threads/inside").expect(200)["project_id"].clone();
         let repo = home.path().join("workspaces").join(project.as_str().unwrap()).join("repo");
         assert_eq!(fs::read_to_string(repo.join("mark")).unwrap(), "from inside\n");
         let metrics = instance(&server, "inside")["metrics"].clone();
         assert_eq!(metrics["limits"]["memory_bytes"], 128 << 20, "{metrics}");
-        // Only the offender suffers, and the host is the last to go.
+        // Only the process that exceeds the limit is killed; the host would be the last.
         let bomb =
             "perl -e '$x = \"x\" x (1 << 20); push @a, $x . $_ for 1 .. 4096'; echo ended $?";
         assert!(mine(bomb).contains("ended 137"), "{name}");
@@ -108,40 +108,40 @@ fn nobody_inside_has_rights_or_sees_what_is_outside() {
 }
 
 #[test]
-fn a_server_that_was_killed_finds_its_containers_again() {
+fn a_killed_server_finds_its_containers_again() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
-        let shell = said(&server, "kept", "mark=kept; cd /tmp; echo $$");
+        let shell = stdout(&server, "kept", "mark=kept; cd /tmp; echo $$");
         let before = instance(&server, "kept")["instance_id"].clone();
         server.kill();
         let server = serve(&home, engine);
         assert_eq!(
-            said(&server, "kept", "echo $$ $mark $PWD"),
+            stdout(&server, "kept", "echo $$ $mark $PWD"),
             format!("{} kept /tmp\n", shell.trim())
         );
         assert_eq!(instance(&server, "kept")["instance_id"], before, "{name}");
-        // Paused, and killed again: it goes on when it is used.
+        // Paused, and the server killed again: the next use resumes it.
         server.client().post("/api/threads/kept/pause", json!({})).expect_success();
         assert_eq!(instance(&server, "kept")["state"], "paused");
         server.kill();
         let server = serve(&home, engine);
         assert_eq!(instance(&server, "kept")["state"], "paused");
-        assert_eq!(said(&server, "kept", "echo $mark"), "kept\n");
+        assert_eq!(stdout(&server, "kept", "echo $mark"), "kept\n");
         end(&server, &home, engine, &["kept"]);
     }
 }
 
 #[test]
-fn a_container_that_somebody_removed_is_made_again_with_the_shells_state() {
+fn a_removed_container_is_recreated_with_the_state_of_the_shell() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
-        said(&server, "again", "mark=kept; cd /workspace; export OTHER=too; f() { echo whole; }");
+        stdout(&server, "again", "mark=kept; cd /workspace; export OTHER=too; f() { echo whole; }");
         let before = instance(&server, "again")["instance_id"].clone();
         let [container] = &engine.containers(home.path())[..] else { panic!("one container") };
         engine.ask("DELETE", &format!("/containers{container}?force=true")).unwrap();
-        let again = said(&server, "again", "echo $mark $OTHER $PWD $(f)");
+        let again = stdout(&server, "again", "echo $mark $OTHER $PWD $(f)");
         assert_eq!(again, "kept too /workspace whole\n", "{name}");
         assert_ne!(instance(&server, "again")["instance_id"], before);
         end(&server, &home, engine, &["again"]);
@@ -149,14 +149,14 @@ fn a_container_that_somebody_removed_is_made_again_with_the_shells_state() {
 }
 
 #[test]
-fn shells_go_on_while_their_engine_is_away() {
+fn shells_keep_running_while_their_engine_is_down() {
     let engine = match Engine::docker() {
         Ok(engine) => engine,
         Err(why) => return eprintln!("{why}"),
     };
     let home = Home::new();
     let server = serve(&home, &engine);
-    said(&server, "away", "mark=kept");
+    stdout(&server, "away", "mark=kept");
     let listed = |server: &Server| {
         let all = server.client().get("/api/providers").expect(200);
         let items = all["items"].as_array().unwrap();
@@ -164,18 +164,18 @@ fn shells_go_on_while_their_engine_is_away() {
     };
     assert_eq!(listed(&server)["available"], true);
     engine.go_away();
-    assert_eq!(said(&server, "away", "echo $mark"), "kept\n");
+    assert_eq!(stdout(&server, "away", "echo $mark"), "kept\n");
     let missing = listed(&server);
     assert_eq!(missing["available"], false, "{missing}");
     assert!(
         missing["missing"][0].as_str().unwrap().contains("no container engine found"),
         "{missing}"
     );
-    // A server that starts meanwhile serves what runs.
+    // A server that starts meanwhile serves the running shells.
     server.kill();
     let server = serve(&home, &engine);
-    assert_eq!(said(&server, "away", "echo $mark"), "kept\n");
-    // An engine that comes back may end what it finds running; the state outlives that.
+    assert_eq!(stdout(&server, "away", "echo $mark"), "kept\n");
+    // An engine that restarts may end running containers; the state survives.
     engine.come_back();
     wait_for("the shell to answer again", || {
         let body = json!({"command": "echo $mark"});
@@ -190,7 +190,7 @@ fn shells_go_on_while_their_engine_is_away() {
 }
 
 #[test]
-fn a_server_killed_while_containers_come_and_go_leaves_none() {
+fn a_server_killed_during_creation_and_removal_leaves_no_orphan() {
     let times = if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 5 };
     for (name, engine) in engines() {
         let home = Home::new();
@@ -210,43 +210,43 @@ fn a_server_killed_while_containers_come_and_go_leaves_none() {
                 let pid = rustix::process::Pid::from_raw(server.pid()).unwrap();
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
             });
-            // The last keeps none ready, so that nothing is to be left.
+            // The last server has no warm containers, so that none may be left.
             let warm = if round + 1 < times { "sandbox.warm=1" } else { "sandbox.warm=0" };
             server = serve_with(&home, engine, &["--set", warm]);
         }
-        // What is still there belongs to a thread, and works.
+        // Every remaining container belongs to a thread and works.
         let threads = server.client().get("/api/threads?limit=500").expect(200);
         for thread in threads["items"].as_array().unwrap() {
             let thread = thread["thread_id"].as_str().unwrap();
-            assert_eq!(said(&server, thread, "echo here"), "here\n", "{name}");
+            assert_eq!(stdout(&server, thread, "echo here"), "here\n", "{name}");
             server.client().delete(&format!("/api/threads/{thread}")).expect_success();
         }
         end(&server, &home, engine, &[]);
     }
 }
 
-/// An engine goes on with what it was asked for when the server is killed: what it makes then comes to
-/// be after the next server has looked.
+/// An engine completes a request although the server was killed: the container may appear after the next
+/// server has listed the containers.
 #[test]
-fn a_container_that_an_engine_made_too_late_is_ended() {
+fn a_container_that_appears_late_is_removed() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
-        said(&server, "known", "mark=kept");
+        stdout(&server, "known", "mark=kept");
         let known = engine.containers(home.path());
         assert_eq!(known.len(), 1, "{name}");
         engine.make("stead-late", home.path(), &engine.machine_image());
-        wait_long("the late one to be ended", || {
+        wait_long("the late container to be removed", || {
             let there = engine.containers(home.path());
             if there == known { Ok(()) } else { Err(there) }
         });
-        assert_eq!(said(&server, "known", "echo $mark"), "kept\n", "{name}");
+        assert_eq!(stdout(&server, "known", "echo $mark"), "kept\n", "{name}");
         end(&server, &home, engine, &["known"]);
     }
 }
 
 #[tokio::test]
-async fn a_container_that_has_the_name_of_another_gives_way() {
+async fn a_container_with_a_conflicting_name_is_replaced() {
     for (name, engine) in engines() {
         let home = Home::new();
         let provider = super::containers(home.path(), &engine.address());
@@ -270,7 +270,7 @@ async fn a_container_that_has_the_name_of_another_gives_way() {
     }
 }
 
-/// A file in the workspace of the default project, as this machine sees it.
+/// The path on this machine of a file in the workspace of the default project.
 fn workspace_file(home: &Home, name: &str) -> PathBuf {
     let mut projects = fs::read_dir(home.path().join("workspaces")).unwrap().flatten();
     projects.next().unwrap().path().join("repo").join(name)
@@ -287,7 +287,7 @@ fn alive(server: &Server, thread: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
+fn a_full_disk_is_reported_and_its_limit_cannot_be_bypassed() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
@@ -297,8 +297,8 @@ fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
             let full = exec(&server.client(), "full", &fill);
             assert_eq!(full["limit_reached"], "disk_full", "{name}: {dir}: {full}");
         }
-        // RAM disks are small, and one file in the workspace is no larger than the disk.
-        for (dir, most) in
+        // RAM disks are small, and one file in the workspace is at most as large as the disk.
+        for (dir, max_mebibytes) in
             [("/dev", 1), ("/dev/shm", 8), ("/run", 32), ("/sys", 0), ("/workspace", 64)]
         {
             let fill =
@@ -306,28 +306,28 @@ fn a_full_disk_is_said_and_nobody_writes_around_its_limit() {
             let fill = format!("{{ {fill}; }} 2>/dev/null; rm -f {dir}/fill");
             let filled = exec(&server.client(), "full", &fill);
             // The quota may find the full workspace before the file is removed. It then ends the command and
-            // its shell, and perhaps the shell after that, until the file is gone.
+            // its shell, and perhaps the next shell, until the file is deleted.
             if filled["limit_reached"] == "disk_full" && dir == "/workspace" {
                 fs::remove_file(workspace_file(&home, "fill")).ok();
-                wait_for("a shell that lives", || alive(&server, "full"));
+                wait_for("a live shell", || alive(&server, "full"));
                 continue;
             }
             let bytes: u64 = filled["stdout"].as_str().unwrap().trim().parse().unwrap();
-            assert!(bytes <= most << 20, "{name}: {dir}: {bytes}");
+            assert!(bytes <= max_mebibytes << 20, "{name}: {dir}: {bytes}");
         }
-        // Many files in the workspace are stopped, however long that takes.
+        // The quota also ends a command that fills the workspace with many files.
         let many = "while i=$(((i + 1) % 8)); do head -c 50M /dev/zero > /workspace/fill$i; done";
         let stopped = exec(&server.client(), "full", many);
         assert_eq!(stopped["limit_reached"], "disk_full", "{name}: {stopped}");
         for nth in 0..8 {
             fs::remove_file(workspace_file(&home, &format!("fill{nth}"))).ok();
         }
-        wait_for("a shell that lives", || alive(&server, "full"));
+        wait_for("a live shell", || alive(&server, "full"));
         end(&server, &home, engine, &["full"]);
     }
 }
 
-/// Takes every inotify instance that the kernel gives, leaves signals pending, and counts the instances.
+/// Creates as many inotify instances as the kernel allows, leaves signals pending, and prints their number.
 const TAKE_BUDGETS: &str = r#"perl -MPOSIX -e '
     sigprocmask(SIG_BLOCK, POSIX::SigSet->new(40)); kill 40, $$ for 1..3000;
     my $taken = 0; $taken++ while syscall(294, 0) >= 0;
@@ -336,15 +336,15 @@ const TAKE_BUDGETS: &str = r#"perl -MPOSIX -e '
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_container_uses_up_no_budget_of_another_or_of_the_machine() {
+fn a_container_cannot_exhaust_the_limits_of_another_or_of_the_machine() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
         let took =
-            |thread: &str| -> u64 { said(&server, thread, TAKE_BUDGETS).trim().parse().unwrap() };
+            |thread: &str| -> u64 { stdout(&server, thread, TAKE_BUDGETS).trim().parse().unwrap() };
         let greedy = took("greedy");
         let pending = "awk '/SigQ/ {split($2, of, \"/\"); print of[1]}' /proc/self/status";
-        let pending = said(&server, "other", pending);
+        let pending = stdout(&server, "other", pending);
         assert!(pending.trim().parse::<u64>().unwrap() < 3000, "{name}: {pending}");
         // More than the kernel gives to one user, such as the machine's root.
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
@@ -356,12 +356,12 @@ fn a_container_uses_up_no_budget_of_another_or_of_the_machine() {
 }
 
 #[test]
-fn a_suspended_container_goes_on_with_its_files_and_its_shells_state() {
+fn a_suspended_container_keeps_its_files_and_the_state_of_its_shell() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve(&home, engine);
         let client = server.client();
-        said(&server, "t", "echo kept > /opt/file; cd /opt; A=1; sleep 1000 &");
+        stdout(&server, "t", "echo kept > /opt/file; cd /opt; A=1; sleep 1000 &");
         let lease = client.get("/api/threads/t/lease").expect(200);
         let target = format!("/api/leases/{}", lease["lease_id"].as_str().unwrap());
         let suspend = format!("{target}/suspend");
@@ -370,24 +370,28 @@ fn a_suspended_container_goes_on_with_its_files_and_its_shells_state() {
         let suspended = client.post(&suspend, json!({"fidelity": "filesystem"})).expect(200);
         assert_eq!(suspended["instance"], Value::Null, "{name}");
         assert_eq!(engine.containers(home.path()), Vec::<String>::new(), "{name}");
-        assert_eq!(said(&server, "t", "cat file; echo $A $PWD; jobs"), "kept\n1 /opt\n", "{name}");
+        assert_eq!(
+            stdout(&server, "t", "cat file; echo $A $PWD; jobs"),
+            "kept\n1 /opt\n",
+            "{name}"
+        );
         let fork = client.post(&format!("{target}/fork"), json!({})).expect(201);
         client.put("/api/threads/two", json!({"lease_id": fork["lease_id"]})).expect(201);
-        said(&server, "t", "echo changed > /opt/file");
-        assert_eq!(said(&server, "two", "cat /opt/file"), "kept\n", "{name}");
+        stdout(&server, "t", "echo changed > /opt/file");
+        assert_eq!(stdout(&server, "two", "cat /opt/file"), "kept\n", "{name}");
         let made = client.post(&format!("{target}/snapshot"), json!({"name": "ready"})).expect(201);
         assert_eq!((&made["name"], &made["provider"]), (&json!("ready"), &json!("docker")));
         let body = json!({"sandbox": {"snapshot": "ready"}});
         client.put("/api/threads/three", body).expect(201);
-        assert_eq!(said(&server, "three", "cat /opt/file"), "changed\n", "{name}");
+        assert_eq!(stdout(&server, "three", "cat /opt/file"), "changed\n", "{name}");
         client.delete("/api/snapshots/ready").expect_status(204);
         end(&server, &home, engine, &["t", "two", "three"]);
     }
 }
 
-/// Waits until so many containers wait.
+/// Waits until this many warm containers are ready.
 fn wait_ready(server: &Server, count: usize) {
-    wait_long("containers to wait", || {
+    wait_long("warm containers", || {
         let all = server.client().get("/api/providers").expect(200);
         let items = all["items"].as_array().unwrap();
         let docker = items.iter().find(|item| item["name"] == "docker").unwrap();
@@ -396,7 +400,7 @@ fn wait_ready(server: &Server, count: usize) {
 }
 
 #[test]
-fn a_new_thread_gets_a_container_that_waited() {
+fn a_new_thread_gets_a_warm_container() {
     for (name, engine) in engines() {
         let home = Home::new();
         let server = serve_with(&home, engine, &["--set", "sandbox.warm=1"]);
@@ -404,46 +408,46 @@ fn a_new_thread_gets_a_container_that_waited() {
             wait_ready(&server, 1);
             let began = std::time::Instant::now();
             assert_eq!(
-                said(&server, thread, "echo $PWD; ls /tmp; touch /tmp/mine"),
+                stdout(&server, thread, "echo $PWD; ls /tmp; touch /tmp/mine"),
                 "/workspace\n"
             );
-            println!("{name}: to the first command of a fresh thread: {:?}", began.elapsed());
+            println!("{name}: first command of a new thread after {:?}", began.elapsed());
             let id = instance(&server, thread)["instance_id"].as_str().unwrap().to_owned();
             let label = fs::read_to_string(home.path().join("containers").join(id).join("label"));
             assert!(label.unwrap().contains("stead-warm-"), "{name}");
         }
-        // It is like any other: it can be paused, and the next server finds it.
+        // It can be paused, and the next server finds it, like any other.
         wait_ready(&server, 1);
         server.client().post("/api/threads/one/pause", json!({})).expect_success();
         assert_eq!(instance(&server, "one")["state"], "paused", "{name}");
         server.kill();
         let server = serve(&home, engine);
-        assert_eq!(said(&server, "one", "ls /tmp"), "mine\n", "{name}");
-        // The one that waited for the server that was killed is gone.
-        wait_long("two to be left", || {
+        assert_eq!(stdout(&server, "one", "ls /tmp"), "mine\n", "{name}");
+        // The warm container of the killed server is removed.
+        wait_long("two containers", || {
             let there = engine.containers(home.path());
             if there.len() == 2 { Ok(()) } else { Err(there) }
         });
-        assert_eq!(said(&server, "two", "ls /tmp"), "mine\n", "{name}");
+        assert_eq!(stdout(&server, "two", "ls /tmp"), "mine\n", "{name}");
         end(&server, &home, engine, &["one", "two"]);
     }
 }
 
 #[test]
-fn containers_that_wait_end_with_the_server() {
+fn warm_containers_end_with_the_server() {
     for (_, engine) in engines() {
         let home = Home::new();
         let mut server = serve_with(&home, engine, &["--set", "sandbox.warm=1"]);
         wait_ready(&server, 1);
         server.terminate();
         server.wait();
-        // Whether its time to stop sufficed or not, the next leaves nothing of them.
+        // Even if the shutdown timed out, the next server removes them.
         let server = serve(&home, engine);
         end(&server, &home, engine, &[]);
     }
 }
 
-/// A small root with one shell in it.
+/// Creates a small root file system with one shell.
 fn small_root(root: &Path) {
     for dir in ["bin", "etc", "tmp", "root"] {
         fs::create_dir_all(root.join(dir)).unwrap();
@@ -467,7 +471,7 @@ fn small_root(root: &Path) {
 }
 
 #[test]
-fn a_container_is_made_from_an_image_that_was_imported() {
+fn a_container_can_use_an_imported_image() {
     for (name, engine) in engines() {
         let home = Home::new();
         small_root(&home.path().join("images/small/rootfs"));
@@ -492,7 +496,7 @@ fn a_container_is_made_from_an_image_that_was_imported() {
 }
 
 #[test]
-fn an_image_is_pulled_and_its_progress_told() {
+fn an_image_is_pulled_and_its_progress_reported() {
     for (name, engine) in engines() {
         let home = Home::new();
         let root = home.path().join("root");
@@ -507,14 +511,14 @@ fn an_image_is_pulled_and_its_progress_told() {
         let target = format!("/api/terminals/{}/exec", terminal["terminal_id"].as_str().unwrap());
         let ran = client.post(&target, json!({"command": "cat /etc/mark"})).expect(200);
         assert_eq!(ran["stdout"], "of the image\n", "{name}: {ran}");
-        let told = loop {
+        let progress = loop {
             let event = events.next().expect("an event").json();
             if event["type"] == "image_progress" {
                 break event;
             }
         };
-        assert_eq!(told["image"], json!(image), "{told}");
-        // One that is not there is refused with its name, not tried for ever.
+        assert_eq!(progress["image"], json!(image), "{progress}");
+        // A missing image is refused with its name, without endless retries.
         let absent = image.replace("small:1", "absent:1");
         client.put("/api/threads/absent", json!({"sandbox": {"image": absent}})).expect_success();
         let refused = client.post("/api/threads/absent/exec", json!({"command": "true"}));

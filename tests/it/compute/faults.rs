@@ -1,8 +1,8 @@
-//! The server is killed at any system call, its disk is full, its syncs fail: nothing that was
-//! acknowledged is lost, nothing is acknowledged that is not there, and service comes back.
+//! The server is killed at any system call, its disk is full, its syncs fail: no acknowledged change is
+//! lost, no failed change is acknowledged, and the service recovers.
 //!
-//! A child process (this test's own executable) does one of everything and writes down what was
-//! acknowledged; `strace` does the harm; the parent starts again on the same home and compares.
+//! A child process (this test's own executable) makes one change of each kind and records which were
+//! acknowledged; `strace` injects the faults; the parent restarts on the same home and compares.
 
 use std::{
     collections::BTreeMap,
@@ -25,11 +25,12 @@ use crate::harness::{Home, WAIT_TIMEOUT, busiest, wait_for};
 
 const HOME: &str = "STEAD_TEST_CHILD_HOME";
 
-/// What a kill can come at: every call that changes a file, a process, or what another process sees.
+/// The system calls at which the server is killed: those that change a file or a process, or that another
+/// process can observe.
 const CALLS: &str = "pwrite64,fdatasync,fsync,ftruncate,write,mkdir,rename,unlink,unlinkat,rmdir,\
                      clone3,vfork,kill,pidfd_send_signal,sendto,connect";
 
-/// How many points of each call the short form takes.
+/// How many occurrences of each call the short test covers.
 const POINTS: usize = 4;
 
 fn thread() -> ThreadId {
@@ -45,11 +46,11 @@ fn child() {
     let mut ack = move |what: &str| acks.write_all(format!("{what}\n").as_bytes()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let done = runtime.block_on(everything(&home, &mut ack));
-    // What fails because of the harm is not acknowledged; that is all that is asked of it.
+    // A change that fails because of the fault is not acknowledged; nothing else is required.
     std::process::exit(if done.is_ok() { 0 } else { 3 });
 }
 
-/// One of everything that changes something.
+/// Makes one change of each kind.
 async fn everything(home: &Path, ack: &mut impl FnMut(&str)) -> Result<(), anyhow::Error> {
     let provider = Arc::new(local(home));
     let world = World::on(home.to_owned(), Hands::default(), provider)?;
@@ -81,9 +82,9 @@ async fn everything(home: &Path, ack: &mut impl FnMut(&str)) -> Result<(), anyho
     ack("reopened");
     world.leases.running(lease).await?;
     ack("ending");
-    let gone = world.store.delete_thread(&thread(), at).await?;
+    let deleted = world.store.delete_thread(&thread(), at).await?;
     ack("deleted");
-    for lease in gone.leases {
+    for lease in deleted.leases {
         world.leases.destroy(&lease).await?;
     }
     ack("destroyed");
@@ -114,13 +115,13 @@ fn finish(chain: &store::Chain, version: u64) -> (CommandId, FinishCommand) {
     (id, finish)
 }
 
-/// Runs the child under `strace`; `None` where there is no such tool.
+/// Runs the child under `strace`; returns `None` if it is not installed.
 fn run_child(home: &Path, tracing: &[&str]) -> Option<ExitStatus> {
-    // The database is there beforehand, so that its making does not hide the rest.
+    // Create the database first, so that its creation does not hide the other calls.
     drop(Store::open(home).unwrap());
     let log = home.join("stead.db-wal");
     wait_for("the database to be closed", || if log.exists() { Err(&log) } else { Ok(()) });
-    // Hosts are let go of when they begin: they are not what is harmed, and outlive the child.
+    // `strace` detaches from hosts when they start: they get no faults, and outlive the child.
     let status = Command::new("strace")
         .args(["-f", "-b", "execve", "-qq"])
         .args(tracing)
@@ -134,24 +135,24 @@ fn run_child(home: &Path, tracing: &[&str]) -> Option<ExitStatus> {
     match status {
         Ok(status) => Some(status),
         Err(error) => {
-            eprintln!("skipped: no strace here ({error})");
+            eprintln!("skipped: strace is not installed ({error})");
             None
         }
     }
 }
 
-/// How often each call is made without harm.
+/// Counts the occurrences of each call without faults.
 fn count_calls() -> Option<BTreeMap<String, usize>> {
     let home = Home::new();
     let trace = home.path().join("trace");
     let set = format!("trace={CALLS}");
     let status = run_child(home.path(), &["-e", &set, "-o", trace.to_str().unwrap()])?;
-    assert!(status.success(), "the child fails even without harm: {status}");
+    assert!(status.success(), "the child fails even without faults: {status}");
     Some(busiest(&trace))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_wherever_the_server_is_killed() {
+async fn no_acknowledged_change_is_lost_when_the_server_is_killed() {
     kill_at(POINTS).await;
 }
 
@@ -161,7 +162,7 @@ async fn soak_nothing_acknowledged_is_lost_at_any_call_whatever() {
     kill_at(usize::MAX).await;
 }
 
-/// Kills the child at no more than so many points of each call, and looks at what is left.
+/// Kills the child at up to this many occurrences of each call, and checks what is left.
 async fn kill_at(points: usize) {
     let Some(calls) = count_calls() else { return };
     let mut killed = 0;
@@ -181,7 +182,7 @@ async fn kill_at(points: usize) {
     assert!(killed > 20, "killed at {killed} points only");
 }
 
-/// Starts again on a home that was left as it was, and compares with what was acknowledged.
+/// Restarts on a home that a fault left, and compares it with the acknowledged changes.
 async fn check_after(home: Arc<Home>, point: &str) {
     let acks = fs::read_to_string(home.path().join("acks")).unwrap_or_default();
     let acked = |word: &str| acks.lines().any(|line| line == word);
@@ -224,7 +225,7 @@ async fn check_after(home: Arc<Home>, point: &str) {
         }
         check_compute(&world, &stored.lease_id, &context).await;
     }
-    // And it goes on from there.
+    // Further changes succeed.
     let lease = world.lease("t").await;
     let running = world.leases.running(&lease).await;
     assert!(running.is_ok(), "{context}: {running:?}");
@@ -234,7 +235,7 @@ async fn check_after(home: Arc<Home>, point: &str) {
     assert_eq!(living(world.home.path()), Vec::<String>::new(), "{context}");
 }
 
-/// At most one instance, and it is as its lease says.
+/// Checks that there is at most one instance, in the state of its lease.
 async fn check_compute(world: &World, lease: &model::LeaseId, context: &str) {
     let lease = world.store.lease(lease).await.unwrap().unwrap();
     let found = world.provider.find_by_label(None).await.unwrap();
@@ -252,7 +253,7 @@ async fn check_compute(world: &World, lease: &model::LeaseId, context: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_sync_is_never_acknowledged() {
-    // Each in turn fails once; and one disk that fails from some point on.
+    // Each sync fails once; then all syncs from some point on.
     for plan in ["1", "4", "7", "9", "12", "6+"] {
         let home = Arc::new(Home::new());
         let inject = format!("inject=fdatasync,fsync:error=EIO:when={plan}");
@@ -263,7 +264,7 @@ async fn a_failed_sync_is_never_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
+async fn a_full_disk_refuses_changes_serves_reads_and_recovers() {
     let home = Home::new();
     let disk = home.path().join("disk");
     fs::create_dir(&disk).unwrap();
@@ -273,7 +274,7 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
         .stderr(Stdio::null())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no file system can be mounted here");
+        eprintln!("skipped: this user cannot mount a file system");
         return;
     }
     let unmount = Unmount(disk.clone());
@@ -292,14 +293,14 @@ async fn a_full_disk_refuses_changes_lets_reads_go_on_and_recovers_by_itself() {
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
     assert_ne!(store.health(), store::StoreHealth::Good);
     let kept = store.ledger_last(1000).await.unwrap();
-    assert_eq!(kept.len(), acknowledged, "reads go on, and see what was acknowledged");
+    assert_eq!(kept.len(), acknowledged, "reads return the acknowledged changes");
 
-    // Space comes back: the file grows no more than the disk does.
+    // More space: the file must not outgrow the disk.
     let more = Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk).status().unwrap();
     assert!(more.success());
     let since = Instant::now();
     while store.probe().await.is_err() {
-        assert!(since.elapsed() < WAIT_TIMEOUT, "service does not return");
+        assert!(since.elapsed() < WAIT_TIMEOUT, "the service does not recover");
     }
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(store.health(), store::StoreHealth::Good);

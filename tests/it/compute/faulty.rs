@@ -1,4 +1,4 @@
-//! The local provider behind a bad line: replies get lost, come late, or are errors, and requests
+//! The local provider behind an unreliable connection: replies are lost, late or errors, and requests
 //! arrive twice.
 
 use std::{
@@ -13,29 +13,29 @@ use provider::{
 };
 use tokio::time::sleep;
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing bad.
+    /// The request succeeds.
     None,
-    /// It never arrives; an error is heard.
-    Unheard,
-    /// It is done, but the answer gets lost.
+    /// The request never arrives, and the caller gets an error.
+    Undelivered,
+    /// The request is executed, but the answer is lost.
     AnswerLost,
-    /// It is done, and the answer comes late.
+    /// The request is executed, and the answer is late.
     Late,
-    /// It arrives twice at once.
+    /// The request arrives twice at once.
     Doubled,
-    /// Refused for now, with a time to wait.
+    /// The request is refused with a retry delay.
     TooMany,
-    /// The other side fails.
+    /// The provider answers with an error.
     ServerError,
 }
 
 impl Fault {
     pub const ALL: [Fault; 7] = [
         Fault::None,
-        Fault::Unheard,
+        Fault::Undelivered,
         Fault::AnswerLost,
         Fault::Late,
         Fault::Doubled,
@@ -52,7 +52,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Faults in this order, over and over.
+    /// The faults, repeated in this order.
     pub fn new(inner: Local, plan: Vec<Fault>) -> Faulty {
         Faulty { inner, plan, asked: AtomicU32::new(0) }
     }
@@ -63,11 +63,11 @@ impl Faulty {
     ) -> Reply<'a, T> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst) as usize;
         let fault = self.plan[turn % self.plan.len()];
-        let lost = || ProviderError::failed("hear an answer", "the line went dead");
+        let lost = || ProviderError::failed("receive an answer", "the connection was lost");
         Box::pin(async move {
             match fault {
                 Fault::None => act().await,
-                Fault::Unheard => Err(lost()),
+                Fault::Undelivered => Err(lost()),
                 Fault::AnswerLost => {
                     let _ = act().await;
                     Err(lost())

@@ -1,4 +1,4 @@
-//! One instance per lease, whatever happens.
+//! A lease has at most one instance, also after crashes and faults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -83,7 +83,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
     assert!(matches!(refused, Err(LeaseError::Destroyed { .. })), "{refused:?}");
     world.leases.reap().await;
     assert_eq!(world.instances().await, 0);
-    let happened: Vec<_> = super::heard(&world.events, &world.events.subscribe(None))
+    let happened: Vec<_> = super::published(&world.events, &world.events.subscribe(None))
         .iter()
         .map(|what| match what {
             EventKind::InstanceCreated { .. } => "created",
@@ -100,7 +100,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
     world.end_all().await;
 }
 
-/// Tells the keeper of a loss until the kernel has closed the host's socket.
+/// Reports a loss to the lease worker until the kernel has closed the host's socket.
 async fn wait_lost(world: &World, running: &engine::lease::RunningInstance) -> LeaseState {
     let deadline = std::time::Instant::now() + crate::harness::WAIT_TIMEOUT;
     loop {
@@ -121,14 +121,14 @@ async fn a_server_that_starts_finds_the_instance_that_runs() {
     let world = world.crash().await;
     world.leases.recover().await.unwrap();
     let after = world.leases.running(&lease).await.unwrap();
-    assert_eq!(after, before, "persisted, and still the same");
+    assert_eq!(after, before, "the instance after a restart is the same");
     assert_eq!(world.instances().await, 1);
     world.end_all().await;
 }
 
 #[tokio::test]
 async fn a_crash_between_intent_and_record_ends_in_one_instance() {
-    // What a crash can leave: the intent alone, or the instance too.
+    // A crash can leave only the intent, or also the instance.
     for made in [false, true] {
         let world = World::new();
         let lease = world.open("t").await.lease;
@@ -148,7 +148,11 @@ async fn a_crash_between_intent_and_record_ends_in_one_instance() {
         let world = world.crash().await;
         world.leases.recover().await.unwrap();
         let running = world.leases.running(&lease.lease_id).await.unwrap();
-        assert_eq!(running.instance.instance_id == instance, made, "adopted if it was there");
+        assert_eq!(
+            running.instance.instance_id == instance,
+            made,
+            "an existing instance is adopted"
+        );
         assert_eq!(running.instance.generation, if made { 1 } else { 2 });
         assert_eq!(world.instances().await, 1);
         world.end_all().await;
@@ -160,7 +164,7 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
     let world = World::new();
     let lease = world.lease("t").await;
     world.leases.running(&lease).await.unwrap();
-    // Paused is wanted and recorded, and not done.
+    // The pause is requested and recorded, but not executed.
     let stored = world.store.lease(&lease).await.unwrap().unwrap();
     let wanted = stored.apply(model::LeaseEvent::Wanted(Desired::Paused)).unwrap();
     world.store.save_lease(&wanted).await.unwrap();
@@ -168,7 +172,7 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
     world.leases.recover().await.unwrap();
     assert!(matches!(world.state("t").await, LeaseState::Paused(_)));
 
-    // Resumed was done and not recorded.
+    // The resume is executed, but not recorded.
     let LeaseState::Paused(instance) = world.state("t").await else { panic!("not paused") };
     let stored = world.store.lease(&lease).await.unwrap().unwrap();
     let wanted = stored.apply(model::LeaseEvent::Wanted(Desired::Running)).unwrap();
@@ -178,9 +182,10 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
     world.leases.recover().await.unwrap();
     assert!(matches!(world.state("t").await, LeaseState::Running(_)));
 
-    // The thread is deleted, and nothing was ended.
-    let gone = world.store.delete_thread(&"t".parse().unwrap(), instance.started_at).await.unwrap();
-    assert_eq!(gone.leases, std::slice::from_ref(&lease));
+    // The thread is deleted, but its instance is not ended.
+    let deleted =
+        world.store.delete_thread(&"t".parse().unwrap(), instance.started_at).await.unwrap();
+    assert_eq!(deleted.leases, std::slice::from_ref(&lease));
     let world = world.crash().await;
     world.leases.recover().await.unwrap();
     let stored = world.store.lease(&lease).await.unwrap().unwrap();
@@ -190,7 +195,7 @@ async fn a_crash_while_pausing_resuming_or_ending_is_finished_by_the_next_start(
 }
 
 #[tokio::test]
-async fn orphans_are_ended_and_written_down() {
+async fn orphans_are_ended_and_recorded() {
     let world = World::new();
     let lease = world.lease("t").await;
     let running = world.leases.running(&lease).await.unwrap();
@@ -221,8 +226,8 @@ async fn orphans_are_ended_and_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_line_to_the_provider_still_gives_one_instance_and_no_orphan() {
-    // Every pair of faults, one after the other, and a long unlucky streak.
+async fn an_unreliable_provider_causes_one_instance_and_no_orphan() {
+    // Every pair of faults, and a long sequence of faults.
     let mut plans: Vec<Vec<Fault>> = Vec::new();
     for first in Fault::ALL {
         for second in Fault::ALL {
@@ -234,7 +239,7 @@ async fn a_bad_line_to_the_provider_still_gives_one_instance_and_no_orphan() {
         Fault::AnswerLost,
         Fault::AnswerLost,
         Fault::ServerError,
-        Fault::Unheard,
+        Fault::Undelivered,
         Fault::Doubled,
         Fault::None,
     ]);
@@ -270,7 +275,7 @@ async fn a_bad_line_to_the_provider_still_gives_one_instance_and_no_orphan() {
     }
 }
 
-/// Asks until the line is good enough.
+/// Retries until a call succeeds.
 async fn until_ok<T, F: Future<Output = Result<T, LeaseError>>>(ask: impl Fn() -> F) -> T {
     let mut last = None;
     for _ in 0..20 {
@@ -279,11 +284,11 @@ async fn until_ok<T, F: Future<Output = Result<T, LeaseError>>>(ask: impl Fn() -
             Err(error) => last = Some(error),
         }
     }
-    panic!("twenty times: {last:?}");
+    panic!("twenty attempts failed: {last:?}");
 }
 
 #[tokio::test]
-async fn a_lease_that_loses_its_instance_too_often_is_left_alone_for_a_while() {
+async fn a_lease_that_loses_its_instance_too_often_is_retried_after_a_delay() {
     let world = World::new();
     let lease = world.lease("t").await;
     let mut made = 0;
@@ -304,7 +309,7 @@ async fn a_lease_that_loses_its_instance_too_often_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_destroyed_lease_that_is_needed_again_comes_back_under_its_id() {
+async fn a_destroyed_lease_that_is_needed_again_keeps_its_id() {
     let world = World::new();
     let lease = world.lease("t").await;
     world.leases.running(&lease).await.unwrap();
@@ -316,7 +321,7 @@ async fn a_destroyed_lease_that_is_needed_again_comes_back_under_its_id() {
 }
 
 #[tokio::test]
-async fn two_threads_share_an_instance_and_it_goes_with_the_last() {
+async fn a_shared_instance_ends_with_the_last_of_its_threads() {
     let world = World::new();
     let one = world.open("one").await;
     let mut first = world.first_use("two");
@@ -328,11 +333,11 @@ async fn two_threads_share_an_instance_and_it_goes_with_the_last() {
     let mut link = Link::new(world.leases.connect(&running).await.unwrap().stream).await;
     link.open_ticking(world.home.path()).await;
     let at = one.thread.created_at;
-    let gone = world.store.delete_thread(&"one".parse().unwrap(), at).await.unwrap();
-    assert_eq!(gone.leases, []);
+    let deleted = world.store.delete_thread(&"one".parse().unwrap(), at).await.unwrap();
+    assert_eq!(deleted.leases, []);
     link.ticks().await;
-    let gone = world.store.delete_thread(&"two".parse().unwrap(), at).await.unwrap();
-    for lease in gone.leases {
+    let deleted = world.store.delete_thread(&"two".parse().unwrap(), at).await.unwrap();
+    for lease in deleted.leases {
         world.leases.destroy(&lease).await.unwrap();
     }
     assert_eq!(world.instances().await, 0);

@@ -1,4 +1,4 @@
-//! A small client of a host, over whatever stream a provider gives.
+//! A small client of a host, over the stream of a provider.
 
 use std::{path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use wire::{Decoder, Event, ReplyCode, Request, Shell};
 
 use crate::harness::WAIT_TIMEOUT;
 
-/// A program that says something every few milliseconds.
+/// A program that prints something every few milliseconds.
 pub const TICKING: &[&str] = &["/bin/sh", "-c", "while :; do printf .; sleep 0.01; done"];
 
 pub struct Link {
@@ -24,13 +24,13 @@ pub struct Link {
 impl Link {
     pub async fn new(stream: Connection) -> Link {
         let mut link = Link { stream, decoder: Decoder::default(), seq: 0 };
-        let hello = link.next(WAIT_TIMEOUT).await.expect("the host speaks first");
+        let hello = link.next(WAIT_TIMEOUT).await.expect("the host sends the first frame");
         assert!(matches!(hello, Event::Hello { .. }), "{hello:?}");
         link.send(&Request::Hello { version: wire::VERSION, features: wire::FEATURES }).await;
         link
     }
 
-    /// Opens a terminal with a program that says something every few milliseconds, and attaches.
+    /// Opens a terminal with a program that prints something every few milliseconds, and attaches.
     pub async fn open_ticking(&mut self, home: &Path) {
         let terminal = self.open(home, TICKING).await;
         self.attach(&terminal).await;
@@ -52,7 +52,7 @@ impl Link {
         terminal
     }
 
-    /// Opens a terminal whose directory the host knows by this name.
+    /// Opens a terminal with this directory, as the host sees it.
     pub async fn open_at(&mut self, terminal: &TerminalId, dir: &Path, argv: &[&str]) {
         let seq = self.seq();
         self.send(&Request::Open {
@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Waits until the terminal says something.
+    /// Waits for the next output.
     pub async fn ticks(&mut self) {
         loop {
             let event = self.next(WAIT_TIMEOUT).await.expect("output");
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Waits until the terminal says nothing for a while, and answers whether it came to that.
+    /// Waits until there is no output for 300 ms. Returns `false` if the output does not stop.
     pub async fn falls_silent(&mut self) -> bool {
         for _ in 0..1000 {
             match self.next(Duration::from_millis(300)).await {
@@ -113,8 +113,8 @@ impl Link {
         self.seq
     }
 
-    /// The next event, if one comes in time.
-    pub async fn next(&mut self, patience: Duration) -> Option<Event> {
+    /// Returns the next event, or `None` after the timeout.
+    pub async fn next(&mut self, limit: Duration) -> Option<Event> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             while let Some(frame) = self.decoder.next_frame().unwrap() {
@@ -122,7 +122,7 @@ impl Link {
                     return Some(event);
                 }
             }
-            let count = timeout(patience, self.stream.read(&mut buffer)).await.ok()?.unwrap();
+            let count = timeout(limit, self.stream.read(&mut buffer)).await.ok()?.unwrap();
             assert!(count > 0, "the host closed the stream");
             self.decoder.feed(&buffer[..count]);
         }

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::Home;
 
-/// A time that only moves when a test turns it.
+/// A clock that only advances when a test turns it.
 #[derive(Clone, Default)]
 pub struct Hands(Arc<AtomicU64>);
 
@@ -61,8 +61,8 @@ impl Hands {
     }
 }
 
-/// Everything a server has below its terminals; a test may throw it away and make it again on the same
-/// home, as a crash does.
+/// Everything that a server has below its terminals. A test may drop it and create it again on the same
+/// home, as after a crash.
 pub struct World {
     pub home: Arc<Home>,
     pub hands: Hands,
@@ -95,10 +95,10 @@ pub fn containers(home: &Path, engine: &str) -> Docker {
     Docker::new(options)
 }
 
-/// How long before its end a session is reported to be expiring.
+/// How long before its end a session is reported as expiring.
 const WARN_BEFORE: Duration = Duration::from_secs(120);
 
-/// As quick as a test likes it.
+/// A policy with short delays.
 fn retry_policy() -> RetryPolicy {
     RetryPolicy {
         initial_backoff: Duration::from_millis(1),
@@ -119,7 +119,7 @@ impl World {
         World { home, ..World::on(path, hands, provider).unwrap() }
     }
 
-    /// A world on a home that somebody else removes.
+    /// A world on a home that the caller removes.
     pub fn on(
         home: PathBuf,
         hands: Hands,
@@ -144,12 +144,12 @@ impl World {
             hands.clock(),
             WARN_BEFORE,
         );
-        // Not this home, which is somebody else's, but one that may be removed.
+        // The caller owns the home; `World` removes only this empty one.
         let home = Arc::new(Home::new());
         Ok(World { home, hands, store, provider, events, leases, sessions, stop })
     }
 
-    /// What is left when the server is killed, and another is started.
+    /// Drops everything in memory, as when the server is killed, and starts again.
     pub async fn crash(self) -> World {
         let World { home, hands, provider, stop, leases, store, sessions, .. } = self;
         stop.cancel();
@@ -178,14 +178,14 @@ impl World {
         self.open(thread).await.lease.lease_id
     }
 
-    /// How many instances the provider has, dead ones too.
+    /// Returns how many instances the provider has, including dead ones.
     pub async fn instances(&self) -> usize {
         local(self.home.path()).find_by_label(None).await.unwrap().len()
     }
 }
 
-/// What has happened since the listener was made.
-pub fn heard(events: &Events, listener: &EventSubscription) -> Vec<EventKind> {
+/// Returns all events that were published.
+pub fn published(events: &Events, listener: &EventSubscription) -> Vec<EventKind> {
     let _ = listener;
     events.subscribe(Some(0)).missed.into_iter().map(|event| event.kind).collect()
 }

@@ -1,5 +1,5 @@
-//! The contract of every provider, run against each this machine can have; against vendors of sandboxes
-//! twice where they can have a host inside: with it, and on commands alone.
+//! The contract of every provider, run against each that this machine supports. Vendors that can run a
+//! host are tested twice: with the host, and with commands only.
 
 use std::{
     io::Read,
@@ -24,9 +24,9 @@ use super::{
 };
 use crate::harness::{Home, WAIT_TIMEOUT, engines};
 
-/// One provider with a home of its own.
+/// One provider with a separate home.
 struct Fixture {
-    /// The vendor that it is a client of.
+    /// The vendor behind the provider.
     vendor: Option<(Kind, Vendor)>,
     home: Home,
     provider: Box<dyn Provider>,
@@ -59,8 +59,8 @@ fn at_a_vendor(kind: Kind, runtime: TerminalRuntime) -> Option<Fixture> {
     Some(Fixture { vendor: Some((kind, vendor)), home, provider })
 }
 
-/// Where instances are in a home, by the kinds of providers.
-const PLACES: [&str; 3] = ["run", "sandboxes", "containers"];
+/// The directories of instances in a home, by kind of provider.
+const INSTANCE_DIRECTORIES: [&str; 3] = ["run", "sandboxes", "containers"];
 
 fn sandboxed() -> Option<Fixture> {
     let home = Home::new();
@@ -73,7 +73,7 @@ fn sandboxed() -> Option<Fixture> {
     None
 }
 
-/// As on a machine where no cgroup can be made.
+/// The local provider as on a machine without writable cgroups.
 fn without_cgroup() -> Fixture {
     let home = Home::new();
     let executable = home.path().join("stead");
@@ -85,7 +85,7 @@ fn without_cgroup() -> Fixture {
 }
 
 impl Drop for Fixture {
-    /// A test that failed leaves nothing running.
+    /// Also after a failed test, nothing keeps running.
     fn drop(&mut self) {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stead"));
         let _ = command.args(["namespace", "end"]).arg(self.home.path()).status();
@@ -126,16 +126,17 @@ impl Fixture {
         link.attach(&terminal).await;
     }
 
-    /// What is left of instances on disk.
+    /// Returns the instance directories on disk.
     fn left(&self) -> Vec<PathBuf> {
-        let dirs = PLACES.map(|name| self.home.path().join(name));
+        let dirs = INSTANCE_DIRECTORIES.map(|name| self.home.path().join(name));
         let entries = dirs.into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
         entries.flatten().flatten().map(|entry| entry.path()).collect()
     }
 
-    /// Ends a host as nothing it could see coming. Who listens on its socket is the host.
+    /// Kills the host, which is the process that listens on the socket.
     fn kill_host(&self, instance: &InstanceId) {
-        let dirs = PLACES.map(|name| self.home.path().join(name).join(instance.as_str()));
+        let dirs =
+            INSTANCE_DIRECTORIES.map(|name| self.home.path().join(name).join(instance.as_str()));
         let far = self.home.path().join("inside").join(format!("stead-{instance}"));
         let dir = dirs.into_iter().chain([far]).find(|dir| dir.is_dir());
         let stream = host::client::connect(&dir.unwrap()).unwrap();
@@ -168,7 +169,7 @@ async fn an_instance_is_created_once_and_found_by_its_label() {
         let intent = intent(3);
         assert_eq!(provider.find_by_label(None).await.unwrap(), []);
         let (one, two) = tokio::join!(fixture.create(&intent), fixture.create(&intent));
-        assert_eq!(one.reference, two.reference, "asked twice, there is one");
+        assert_eq!(one.reference, two.reference, "two requests create one instance");
         fixture.create(&intent).await;
         let found = provider.find_by_label(Some(&intent.lease_id)).await.unwrap();
         assert_eq!(found.len(), 1);
@@ -184,7 +185,7 @@ async fn an_instance_is_created_once_and_found_by_its_label() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_gone_and_ending_it_is_no_failure() {
+async fn a_missing_instance_is_reported_as_gone_and_ending_it_succeeds() {
     for fixture in fixtures() {
         let provider = &fixture.provider;
         let nothing = Instance {
@@ -194,13 +195,13 @@ async fn what_is_not_there_is_gone_and_ending_it_is_no_failure() {
             started_at: Timestamp::now(),
         };
         assert_eq!(fixture.observed(&nothing).await, Observed::Gone);
-        let gone = |result: Result<(), ProviderError>| {
+        let is_gone = |result: Result<(), ProviderError>| {
             assert!(matches!(result, Err(ProviderError::Gone { .. })), "{result:?}");
         };
-        gone(provider.pause(&nothing).await);
-        gone(provider.resume(&nothing).await);
-        gone(provider.connect(&nothing).await.map(drop));
-        gone(provider.metrics(&nothing).await.map(drop));
+        is_gone(provider.pause(&nothing).await);
+        is_gone(provider.resume(&nothing).await);
+        is_gone(provider.connect(&nothing).await.map(drop));
+        is_gone(provider.metrics(&nothing).await.map(drop));
         provider.destroy(&nothing).await.unwrap();
     }
 }
@@ -219,7 +220,7 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
             provider.pause(&instance).await.unwrap();
             provider.pause(&instance).await.unwrap();
             assert_eq!(fixture.observed(&instance).await, Observed::Paused);
-            assert!(link.falls_silent().await, "it still says something");
+            assert!(link.falls_silent().await, "a paused program still prints");
             provider.resume(&instance).await.unwrap();
             provider.resume(&instance).await.unwrap();
             assert_eq!(fixture.observed(&instance).await, Observed::Running);
@@ -243,13 +244,12 @@ async fn a_paused_instance_can_be_ended() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_an_instance_that_was_ended() {
+async fn an_ended_instance_leaves_nothing_behind() {
     for fixture in fixtures() {
         let instance = fixture.create(&intent(1)).await;
         let mut link = fixture.link(&instance).await;
         let mark = fixture.home.path().display().to_string();
-        // A child that ignores what it can, one with a session of its own, and one that lost its
-        // parent.
+        // A child that ignores signals, one in a new session, and one whose parent has exited.
         let script = format!(
             "trap '' HUP INT TERM; setsid sh -c 'sleep 1000; : {mark}' & \
              (setsid sh -c 'trap \"\" HUP TERM; sleep 1001; : {mark}' &) ; \
@@ -259,7 +259,7 @@ async fn nothing_is_left_of_an_instance_that_was_ended() {
         let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         while living(fixture.home.path()).len() < 3 {
             let seen = living(fixture.home.path());
-            assert!(std::time::Instant::now() < deadline, "they do not come up: {seen:?}");
+            assert!(std::time::Instant::now() < deadline, "the processes do not start: {seen:?}");
             tokio::task::yield_now().await;
         }
         fixture.provider.destroy(&instance).await.unwrap();
@@ -282,7 +282,7 @@ async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
         fixture.kill_host(&intent.instance_id);
         if fixture.vendor.is_some() {
-            // The sandbox is there with all its files: it gets another host.
+            // The sandbox still exists with all its files: it gets another host.
             assert_eq!(fixture.observed(&instance).await, Observed::Running);
             drop(fixture.link(&instance).await);
             fixture.provider.destroy(&instance).await.unwrap();
@@ -307,7 +307,7 @@ async fn metrics_are_measured() {
         }
         let instance = fixture.create(&intent(1)).await;
         let quiet = provider.metrics(&instance).await.unwrap();
-        // The host, where there is one.
+        // The host, if there is one.
         let alone = u64::from(provider.capabilities().hosted);
         assert_eq!(quiet.processes, alone, "{quiet:?}");
         assert!(alone == 0 || quiet.memory_bytes > 100_000, "{quiet:?}");
@@ -328,7 +328,7 @@ async fn metrics_are_measured() {
     }
 }
 
-/// Those whose instances have a disk of their own. Never the machine's: what follows writes to it.
+/// The providers whose instances have their own disks. Never the machine's disk: the tests write to it.
 fn with_disks() -> impl Iterator<Item = Fixture> {
     let disks = sandboxed().into_iter().chain(contained());
     disks.inspect(|fixture| {
@@ -370,7 +370,7 @@ impl Files {
         with_rights_of(self.owner, || std::fs::remove_dir(self.root.join(dir))).unwrap();
     }
 
-    /// Writes so many bytes to a file; says why not.
+    /// Writes this many bytes to a file; returns the error as text.
     fn fill(&self, file: &str, bytes: u64) -> std::io::Result<()> {
         with_rights_of(self.owner, || {
             let mut stream = std::fs::File::create(self.root.join(file))?;
@@ -389,7 +389,7 @@ async fn a_disk_holds_no_more_than_its_limit() {
         let limit = provider.metrics(&instance).await.unwrap().limits.unwrap().disk_bytes.unwrap();
         assert_eq!(limit, 64 << 20, "{name}");
         let files = Files::of(&fixture, &instance).await;
-        // Wherever it is written to.
+        // The limit holds for every directory.
         for dir in ["opt", "tmp", "var/lib", "root", "home"] {
             let file = format!("{dir}/fill");
             let full = files.fill(&file, limit).unwrap_err();
@@ -410,8 +410,8 @@ async fn a_disk_is_used_by_one_instance_at_a_time() {
     let instance = fixture.create(&first).await;
     let second = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
     let refused = fixture.provider.create(&second).await.unwrap_err();
-    let said = format!("{:#}", anyhow::Error::from(refused));
-    assert!(said.contains("in use by another"), "{said}");
+    let error = format!("{:#}", anyhow::Error::from(refused));
+    assert!(error.contains("in use by another"), "{error}");
     assert_eq!(fixture.observed(&instance).await, Observed::Running);
     fixture.provider.destroy(&instance).await.unwrap();
     let third = Intent { generation: 3, instance_id: InstanceId::fresh(), ..first };
@@ -420,7 +420,7 @@ async fn a_disk_is_used_by_one_instance_at_a_time() {
 }
 
 #[tokio::test]
-async fn files_outlive_an_instance_and_go_with_their_lease() {
+async fn files_survive_an_instance_and_are_deleted_with_their_lease() {
     for fixture in with_disks() {
         let provider = &fixture.provider;
         let name = provider.name();
@@ -428,7 +428,7 @@ async fn files_outlive_an_instance_and_go_with_their_lease() {
         let instance = fixture.create(&first).await;
         let files = Files::of(&fixture, &instance).await;
         files.write("opt/file", "kept");
-        // Something of the image's own is changed, too, and something is gone.
+        // A file of the image is changed, and a directory of it is deleted.
         files.write("etc/hostname", "changed");
         files.remove_dir("media");
         provider.destroy(&instance).await.unwrap();
@@ -451,7 +451,7 @@ async fn files_outlive_an_instance_and_go_with_their_lease() {
 }
 
 #[tokio::test]
-async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
+async fn a_lease_can_start_with_a_copy_of_the_files_of_another() {
     for fixture in with_disks() {
         let provider = &fixture.provider;
         let name = provider.name();
@@ -461,11 +461,11 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
         assert!(matches!(nothing, Err(ProviderError::Unsupported { .. })), "{nothing:?}");
         let instance = fixture.create(&one).await;
         let files = Files::of(&fixture, &instance).await;
-        // Written and synced by nobody.
+        // Written but not synced.
         files.write("opt/file", "first");
         let to_lease = CopyTo::Lease(two.lease_id.clone());
         fixture.disks().copy(&one.lease_id, Some(&instance), &to_lease).await.unwrap();
-        assert_eq!(fixture.observed(&instance).await, Observed::Running, "{name}: it goes on");
+        assert_eq!(fixture.observed(&instance).await, Observed::Running, "{name}: still running");
         let ready = CopyTo::Snapshot("ready".to_owned());
         fixture.disks().copy(&one.lease_id, Some(&instance), &ready).await.unwrap();
         files.write("opt/file", "second");
@@ -479,7 +479,7 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
         let begun = fixture.create(&three).await;
         assert!(fixture.disks().remove_snapshot("ready").await.unwrap(), "{name}");
         assert!(!fixture.disks().remove_snapshot("ready").await.unwrap(), "{name}");
-        assert!(provider.accepts(&spec).is_err(), "{name}: there is none any more");
+        assert!(provider.accepts(&spec).is_err(), "{name}: the snapshot was deleted");
         for copy in [&forked, &begun] {
             let files = Files::of(&fixture, copy).await;
             assert_eq!(files.read("opt/file"), "first", "{name}");
@@ -492,7 +492,7 @@ async fn a_lease_can_begin_with_a_copy_of_anothers_files() {
     }
 }
 
-/// The abilities that each provider has, as callers find them.
+/// Callers see exactly the capabilities that each provider has.
 #[tokio::test]
 async fn a_provider_offers_the_abilities_that_it_has() {
     for fixture in fixtures() {
@@ -513,14 +513,14 @@ async fn a_provider_offers_the_abilities_that_it_has() {
     }
 }
 
-/// Ends a host as nothing it could see coming.
+/// Kills a host with SIGKILL.
 pub fn kill_host(home: &Path, instance: &InstanceId) {
     let pid = std::fs::read_to_string(home.join("run").join(instance.as_str()).join("host.pid"));
     let pid = rustix::process::Pid::from_raw(pid.unwrap().trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// The command lines of living processes that name a home.
+/// Returns the command lines of live processes that contain the path of a home.
 pub fn living(home: &Path) -> Vec<String> {
     let mark = home.display().to_string();
     let mut lines: Vec<String> = std::fs::read_dir("/proc")

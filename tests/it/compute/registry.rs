@@ -1,4 +1,4 @@
-//! A registry with one small image in it, on a port of its own.
+//! A registry with one small image, on a free port.
 
 use std::{
     collections::BTreeMap,
@@ -14,10 +14,10 @@ use serde_json::json;
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// What it serves: by path, the type and the bytes.
+/// Content type and body by path.
 type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
 
-/// Serves an image `small:1` with the files of a directory; returns where. It ends with the process.
+/// Serves an image `small:1` with the files of a directory until the process ends; returns the address.
 pub fn serve(root: &Path) -> SocketAddr {
     let mut builder = tar::Builder::new(Vec::new());
     builder.follow_symlinks(false);
@@ -64,7 +64,7 @@ pub fn serve(root: &Path) -> SocketAddr {
 fn answer(mut stream: TcpStream, content: &Content) -> Option<()> {
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
     let request = lines.next()?.ok()?;
-    // To the end of the head, or the engine finds its connection reset.
+    // Read the whole request head, or the engine's connection is reset.
     while lines.next()?.ok()?.trim() != "" {}
     let mut words = request.split(' ');
     let (method, path) = (words.next()?, words.next()?);
@@ -90,6 +90,6 @@ fn digest(bytes: &[u8]) -> String {
     let mut child =
         Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(bytes).unwrap();
-    let said = child.wait_with_output().unwrap().stdout;
-    format!("sha256:{}", String::from_utf8_lossy(&said).split(' ').next().unwrap())
+    let sum = child.wait_with_output().unwrap().stdout;
+    format!("sha256:{}", String::from_utf8_lossy(&sum).split(' ').next().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Sessions open, are touched, expire once, and do to the compute what their policy says.
+//! Sessions open, are touched, expire once, and apply their policy to the compute.
 
 use std::{
     future::Future,
@@ -61,9 +61,9 @@ impl World {
         self.sessions.current(&thread.parse().unwrap()).await.unwrap().unwrap().status()
     }
 
-    fn told(&self, word: fn(&EventKind) -> bool) -> usize {
+    fn count_events(&self, matches: fn(&EventKind) -> bool) -> usize {
         let all = self.events.subscribe(Some(0)).missed;
-        all.iter().filter(|event| word(&event.kind)).count()
+        all.iter().filter(|event| matches(&event.kind)).count()
     }
 }
 
@@ -78,17 +78,17 @@ async fn a_session_is_reused_until_it_expires() {
     world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
     assert_ne!(world.open("t").await.session.session_id, first);
-    assert_eq!(world.told(|what| matches!(what, EventKind::SessionOpened { .. })), 2);
+    assert_eq!(world.count_events(|kind| matches!(kind, EventKind::SessionOpened { .. })), 2);
 }
 
 #[tokio::test]
-async fn an_expiry_is_told_once_whoever_sees_it() {
+async fn an_expiry_is_reported_once_by_concurrent_observers() {
     let world = World::new();
     world.open("t").await;
     world.hands.turn(1800 * SECOND);
     let opening = world.open("t");
     let (_, _, _) = tokio::join!(world.sessions.check(), opening, world.sessions.check());
-    let expired = world.told(|what| matches!(what, EventKind::SessionExpired { .. }));
+    let expired = world.count_events(|kind| matches!(kind, EventKind::SessionExpired { .. }));
     assert_eq!(expired, 1);
 }
 
@@ -143,25 +143,25 @@ async fn a_running_command_is_activity_but_not_beyond_the_maximum() {
     let by_maximum = |what: &EventKind| {
         matches!(what, EventKind::SessionExpired { ended: EndReason::MaxDuration, .. })
     };
-    assert_eq!(world.told(by_maximum), 1);
+    assert_eq!(world.count_events(by_maximum), 1);
 }
 
 #[tokio::test]
-async fn it_is_said_once_that_a_session_expires_soon() {
+async fn an_expiring_session_is_reported_once() {
     let world = World::new();
     let session = world.open("t").await.session.session_id;
     let soon = |what: &EventKind| matches!(what, EventKind::SessionExpiring { .. });
     world.hands.turn(1600 * SECOND);
     world.sessions.check().await;
-    assert_eq!(world.told(soon), 0);
+    assert_eq!(world.count_events(soon), 0);
     world.hands.turn(100 * SECOND);
     world.sessions.check().await;
     world.sessions.check().await;
-    assert_eq!(world.told(soon), 1);
+    assert_eq!(world.count_events(soon), 1);
     world.sessions.touch(&session);
     world.hands.turn(1700 * SECOND);
     world.sessions.check().await;
-    assert_eq!(world.told(soon), 2, "once for each end that comes near");
+    assert_eq!(world.count_events(soon), 2, "once for each approaching end");
 }
 
 #[tokio::test]
@@ -170,16 +170,16 @@ async fn a_session_of_a_few_seconds_is_warned_of_its_end() {
     world.fake();
     let soon = |what: &EventKind| matches!(what, EventKind::SessionExpiring { .. });
     world.open_with("t", 4, 3600, OnExpiry::Keep).await;
-    // The loop waits as long as it is told to, and no longer than until the warning is due.
+    // The loop sleeps for the returned time, which ends when the warning is due.
     let wait = world.sessions.check().await;
-    assert_eq!((world.told(soon), wait), (0, 2 * SECOND));
+    assert_eq!((world.count_events(soon), wait), (0, 2 * SECOND));
     world.hands.turn(wait);
     let wait = world.sessions.check().await;
-    assert_eq!((world.told(soon), wait), (1, 2 * SECOND));
+    assert_eq!((world.count_events(soon), wait), (1, 2 * SECOND));
     world.hands.turn(wait);
     world.sessions.check().await;
     assert_eq!(world.status("t").await, SessionStatus::Expired);
-    assert_eq!(world.told(soon), 1);
+    assert_eq!(world.count_events(soon), 1);
 }
 
 #[tokio::test]
@@ -197,14 +197,14 @@ async fn an_expiry_pauses_the_instance_and_the_next_use_resumes_it() {
 }
 
 #[tokio::test]
-async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
+async fn a_session_ends_when_its_compute_reaches_a_limit() {
     let world = World::new();
     let mut first = world.first_use("t");
     let policy = SessionPolicy { max_running: Some(Hours::from(0.25)), ..SessionPolicy::default() };
     first.choices.policy = Some(policy);
     let chain = world.sessions.open(first.clone()).await.unwrap();
     let lease = chain.lease.lease_id;
-    // What does not run is not counted.
+    // The time before the instance starts is not counted.
     world.hands.turn(600 * SECOND);
     world.leases.running(&lease).await.unwrap();
     world.hands.turn(800 * SECOND);
@@ -222,13 +222,13 @@ async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
     let spent = |what: &EventKind| {
         matches!(what, EventKind::SessionExpired { ended: EndReason::MaxRunning, .. })
     };
-    assert_eq!(world.told(spent), 1);
+    assert_eq!(world.count_events(spent), 1);
     let row = world.store.lease(&lease).await.unwrap().unwrap();
     assert!(matches!(row.state, LeaseState::Paused(_)), "{row:?}");
     assert_eq!(row.ran, 901 * SECOND);
     let by_provider = world.store.ran_by_provider(row.updated_at).await.unwrap();
     assert_eq!(by_provider, [("local".to_owned(), 901 * SECOND)]);
-    // The next session has a time of its own; what costs nothing never costs too much.
+    // The next session starts at zero, and a price of zero never reaches a limit.
     first.choices.policy = Some(SessionPolicy { max_cost: Some(Money(1)), ..policy });
     first.now = world.first_use("t").now;
     world.sessions.open(first).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_session_ends_when_its_compute_has_run_or_cost_enough() {
 }
 
 #[tokio::test]
-async fn a_close_ends_the_runtime_and_never_the_state() {
+async fn a_close_ends_the_runtime_but_keeps_the_state() {
     let world = World::new();
     let fake = world.fake();
     let thread: ThreadId = "t".parse().unwrap();
@@ -260,7 +260,7 @@ async fn a_close_ends_the_runtime_and_never_the_state() {
 }
 
 #[tokio::test]
-async fn an_expiry_leaves_an_instance_alone_that_another_session_uses() {
+async fn an_expiry_does_not_pause_an_instance_that_another_session_uses() {
     let world = World::new();
     let lease = world.lease("one").await;
     world.leases.running(&lease).await.unwrap();
@@ -281,7 +281,7 @@ async fn an_expiry_leaves_an_instance_alone_that_another_session_uses() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_running_after_an_expiry_is_settled_at_the_next_start() {
+async fn an_expiry_that_a_crash_interrupted_is_completed_at_the_next_start() {
     let world = World::new();
     let chain = world.open("t").await;
     world.leases.running(&chain.lease.lease_id).await.unwrap();

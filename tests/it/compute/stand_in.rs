@@ -1,4 +1,4 @@
-//! The stand-in for AgentBay (`tests/agentbay`): a program of its own, which ends with whoever started it.
+//! The stand-in for AgentBay (`tests/agentbay`): a separate process, which ends with its parent.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What opens it.
+/// The API key of the stand-in.
 pub const KEY: &str = "akm-of-a-test";
 
 /// A vendor with sessions of real processes.
@@ -21,7 +21,7 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// One with these choices; `None` where there is nothing to run it.
+    /// Starts a stand-in with these options; returns `None` without Python.
     pub fn start(choices: &[&str]) -> Option<StandIn> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -44,19 +44,20 @@ impl StandIn {
         let mut child = match started {
             Ok(child) => child,
             Err(error) => {
-                println!("skipped: no python3 here ({error})");
+                println!("skipped: python3 is not installed ({error})");
                 let _ = std::fs::remove_dir_all(directory);
                 return None;
             }
         };
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let address = told["url"].as_str().unwrap().trim_start_matches("http://").parse().unwrap();
+        let status: Value = serde_json::from_str(&line).unwrap();
+        let address =
+            status["url"].as_str().unwrap().trim_start_matches("http://").parse().unwrap();
         Some(StandIn { address, child, directory })
     }
 
-    /// Asks for what no client could; what there is.
+    /// Changes options that no client can change; returns the state.
     pub fn control(&self, wishes: &Value) -> Value {
         let body = wishes.to_string();
         let mut stream = TcpStream::connect(self.address).unwrap();
@@ -68,7 +69,7 @@ impl StandIn {
         serde_json::from_str(body).unwrap()
     }
 
-    /// Does these harms to the next calls of these actions.
+    /// Injects these faults into the next calls of these actions.
     pub fn harm(&self, harms: &[(&str, &str)]) {
         let harm = |(action, harm): &(&str, &str)| json!({"action": action, "harm": harm});
         let harms: Vec<Value> = harms.iter().map(harm).collect();
@@ -77,8 +78,8 @@ impl StandIn {
 
     /// The ids of its sessions.
     pub fn sessions(&self) -> Vec<String> {
-        let told = self.control(&json!({}));
-        told["sessions"].as_object().unwrap().keys().cloned().collect()
+        let status = self.control(&json!({}));
+        status["sessions"].as_object().unwrap().keys().cloned().collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! A vendor of sandboxes: a server of ours that speaks as vendors do, and somebody between it and its
-//! client who loses, delays and breaks what is said.
+//! A vendor of sandboxes: a server of ours with the APIs of the vendors, and a proxy between it and its
+//! client that loses, delays and truncates messages.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::stand_in::{self, StandIn};
 use crate::harness::{Client, Home, Server};
 
-/// Whose API is spoken.
+/// The vendor whose API is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     E2b,
@@ -23,10 +23,10 @@ pub enum Kind {
     AgentBay,
 }
 
-/// Those where a host of ours can be.
+/// The vendors that can run our host.
 pub const KINDS: [Kind; 2] = [Kind::E2b, Kind::Daytona];
 
-/// Those that run commands, which are all.
+/// The vendors that can run commands: all of them.
 pub const COMMANDERS: [Kind; 3] = [Kind::E2b, Kind::Daytona, Kind::AgentBay];
 
 impl Kind {
@@ -48,9 +48,9 @@ impl Kind {
 
 /// The vendor.
 pub enum Vendor {
-    /// A server of ours, with its home.
+    /// Our own server, with its home.
     Ours(Server, Home),
-    /// A program that speaks as AgentBay does.
+    /// The stand-in for AgentBay.
     Bay(StandIn),
 }
 
@@ -66,7 +66,7 @@ impl Vendor {
         Vendor::Ours(Server::start(&home), home)
     }
 
-    /// One that speaks so; `None` where this machine cannot have it.
+    /// Starts a vendor of this kind; returns `None` if this machine cannot run it.
     pub fn of(kind: Kind) -> Option<Vendor> {
         match kind {
             Kind::E2b | Kind::Daytona => Some(Vendor::start()),
@@ -81,7 +81,7 @@ impl Vendor {
         }
     }
 
-    /// What opens it.
+    /// Returns the API key.
     pub fn key(&self) -> &str {
         match self {
             Vendor::Ours(server, _) => &server.token,
@@ -92,19 +92,19 @@ impl Vendor {
     fn client(&self) -> Client {
         match self {
             Vendor::Ours(server, _) => server.client(),
-            Vendor::Bay(_) => panic!("a stand-in is asked otherwise"),
+            Vendor::Bay(_) => panic!("a stand-in has no client"),
         }
     }
 
-    /// Kills it and starts it again where it was.
+    /// Kills the vendor and restarts it on the same address and home.
     pub fn restart(self) -> Vendor {
-        let Vendor::Ours(server, home) = self else { panic!("a stand-in forgets everything") };
+        let Vendor::Ours(server, home) = self else { panic!("a stand-in keeps no state") };
         let address = server.address;
         server.kill();
         Vendor::Ours(Server::start_at(&home, address), home)
     }
 
-    /// The settings of a server that uses it, through this address.
+    /// Returns the settings of a server that uses this vendor through an address.
     pub fn settings(&self, kind: Kind, through: SocketAddr, home: &Home) -> Vec<String> {
         let name = kind.name();
         let set = |key: &str, value: String| ["--set".to_owned(), format!("{name}.{key}={value}")];
@@ -115,7 +115,7 @@ impl Vendor {
         all
     }
 
-    /// A server that uses it.
+    /// Starts a server that uses this vendor.
     pub fn user(&self, kind: Kind, home: &Home) -> Server {
         self.user_through(kind, self.address(), home)
     }
@@ -127,7 +127,7 @@ impl Vendor {
         Server::start_with(home, &settings)
     }
 
-    /// A server that uses it, and has it run commands alone.
+    /// Starts a server that uses this vendor to run commands only.
     pub fn commander(&self, kind: Kind, through: SocketAddr, home: &Home) -> Server {
         let mut settings = self.settings(kind, through, home);
         if kind != Kind::AgentBay {
@@ -137,7 +137,7 @@ impl Vendor {
         Server::start_with(home, &settings)
     }
 
-    /// The provider itself, with everything in a home.
+    /// Returns the provider for this vendor, with a home.
     pub fn provider(&self, kind: Kind, home: &Path, runtime: TerminalRuntime) -> Cloud {
         share_packed(home);
         let options = cloud::CloudOptions {
@@ -173,7 +173,7 @@ impl Vendor {
         }
     }
 
-    /// The ids of its sandboxes.
+    /// Returns the ids of all sandboxes.
     pub fn sandboxes(&self, kind: Kind) -> Vec<String> {
         if let Vendor::Bay(bay) = self {
             return bay.sessions();
@@ -187,7 +187,7 @@ impl Vendor {
         items.iter().map(|it: &Value| it[name].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Deletes a sandbox, as nothing its user could see coming.
+    /// Deletes a sandbox without the knowledge of its user.
     pub fn end(&self, kind: Kind, id: &str) {
         if let Vendor::Bay(bay) = self {
             bay.control(&json!({"vanish": id}));
@@ -201,90 +201,89 @@ impl Vendor {
     }
 }
 
-/// Where hosts keep their files, which on a vendor without sandboxes is this machine.
+/// The directory of the hosts, which is on this machine because the vendor has no sandboxes.
 fn inside(home: &Path) -> String {
     home.join("inside").display().to_string()
 }
 
-/// To pack the executable takes a second; all tests have the same.
+/// Shares the packed executable between tests, because packing takes a second.
 fn share_packed(home: &Path) {
     let shared = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packed");
     std::fs::create_dir_all(&shared).unwrap();
     let _ = std::os::unix::fs::symlink(shared, home.join("programs"));
 }
 
-/// What is done to a request.
+/// A fault that the proxy injects into a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Harm {
-    /// It is done, and nobody hears of it.
+    /// The request is executed, but the answer is lost.
     LoseReply,
-    /// It is not done, and this is the answer.
+    /// The request is not executed, and this is the answer.
     Answer(&'static str),
-    /// Half of the answer comes.
+    /// The answer is truncated.
     Half,
-    /// It is done, and nothing comes until whoever asked goes away.
+    /// The request is executed, and there is no answer until the client disconnects.
     Silence,
-    /// Nothing comes for so long.
+    /// The request is delayed by this time.
     Late(Duration),
 }
 
 type Plan = Arc<Mutex<Vec<(&'static str, Harm)>>>;
 
-/// Somebody in between.
+/// A proxy between a client and a vendor.
 pub struct Proxy {
     pub address: SocketAddr,
     plan: Plan,
 }
 
-/// Which addresses a client receives in the responses of the vendor.
+/// What happens to the vendor's addresses in answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum VendorAddresses {
-    /// Those of the vendor.
-    Own,
-    /// The address of the proxy instead.
-    Ours(SocketAddr),
+enum AddressRewrite {
+    Keep,
+    /// They are replaced with the address of the proxy.
+    Replace(SocketAddr),
 }
 
 impl Proxy {
     pub fn start(to: SocketAddr) -> Proxy {
-        Proxy::with(to, |_| VendorAddresses::Own)
+        Proxy::with(to, |_| AddressRewrite::Keep)
     }
 
-    /// One that everything goes through, also what the vendor wants to be asked elsewhere.
+    /// Starts a proxy that replaces the vendor's addresses in answers, so that it receives all requests.
     pub fn around(to: SocketAddr) -> Proxy {
-        Proxy::with(to, VendorAddresses::Ours)
+        Proxy::with(to, AddressRewrite::Replace)
     }
 
-    fn with(to: SocketAddr, addresses: impl Fn(SocketAddr) -> VendorAddresses) -> Proxy {
+    fn with(to: SocketAddr, rewrite: impl Fn(SocketAddr) -> AddressRewrite) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (plan, addresses) = (Plan::default(), addresses(address));
+        let (plan, rewrite) = (Plan::default(), rewrite(address));
         let harms = plan.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let harms = harms.clone();
-                std::thread::spawn(move || drop(pass(stream, to, addresses, &harms)));
+                std::thread::spawn(move || drop(pass(stream, to, rewrite, &harms)));
             }
         });
         Proxy { address, plan }
     }
 
-    /// Does this to the next requests that begin so, in this order.
+    /// Injects these faults into the next requests that start with these texts, in this order.
     pub fn harm(&self, plan: &[(&'static str, Harm)]) {
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan.to_vec();
     }
 
-    /// What has not happened yet.
+    /// Returns the faults that have not happened yet.
     pub fn left(&self) -> Vec<(&'static str, Harm)> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Serves one request for each connection; `connection: close` tells the client.
+/// Forwards one request per connection, with `connection: close`.
 fn pass(
     client: TcpStream,
     to: SocketAddr,
-    addresses: VendorAddresses,
+    rewrite: AddressRewrite,
     plan: &Plan,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
@@ -317,7 +316,7 @@ fn pass(
     if let Some(Harm::Answer(answer)) = harm {
         let mut client = client;
         client.write_all(answer.as_bytes())?;
-        // What it still sends is read, or it would not hear the answer.
+        // Read the rest of the request, or the client's connection is reset before it reads the answer.
         client.shutdown(Shutdown::Write)?;
         let _ = std::io::copy(&mut reader, &mut std::io::sink());
         return Ok(());
@@ -343,9 +342,9 @@ fn pass(
             let _ = std::io::copy(&mut back, &mut std::io::sink());
         }
         Some(Harm::Answer(_) | Harm::Late(_)) | None => {
-            let _ = match addresses {
-                VendorAddresses::Own => std::io::copy(&mut back, &mut out).map(drop),
-                VendorAddresses::Ours(address) => renaming(&mut back, &mut out, to, address),
+            let _ = match rewrite {
+                AddressRewrite::Keep => std::io::copy(&mut back, &mut out).map(drop),
+                AddressRewrite::Replace(address) => renaming(&mut back, &mut out, to, address),
             };
             let _ = out.shutdown(Shutdown::Both);
         }
@@ -356,8 +355,7 @@ fn pass(
     Ok(())
 }
 
-/// Passes everything on as it comes, with one address in place of another. Nothing else changes: both are
-/// of the same length.
+/// Copies a stream and replaces one address with another of the same length.
 fn renaming(
     from: &mut impl Read,
     to: &mut impl Write,
@@ -365,7 +363,7 @@ fn renaming(
     new: SocketAddr,
 ) -> std::io::Result<()> {
     let (old, new) = (old.to_string().into_bytes(), new.to_string().into_bytes());
-    assert_eq!(old.len(), new.len(), "ports that are given have five digits");
+    assert_eq!(old.len(), new.len(), "ephemeral ports have five digits");
     let (mut held, mut piece) = (Vec::new(), [0; 64 << 10]);
     loop {
         let count = from.read(&mut piece)?;
@@ -374,7 +372,7 @@ fn renaming(
         for at in found.collect::<Vec<_>>() {
             held[at..at + new.len()].copy_from_slice(&new);
         }
-        // What may be the start of one waits for its rest.
+        // A possible start of an address waits for the rest.
         let start = (1..old.len()).rev().find(|length| held.ends_with(&old[..*length]));
         let whole = if count == 0 { held.len() } else { held.len() - start.unwrap_or(0) };
         to.write_all(&held[..whole])?;

@@ -1,4 +1,4 @@
-//! `stead attach`, with a person at a real terminal.
+//! `stead attach` on a real terminal.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn start(home: &Home) -> Server {
 }
 
 #[test]
-fn what_is_typed_runs_and_the_shell_lives_after_detaching() {
+fn typed_commands_run_and_the_shell_survives_a_detach() {
     let home = Home::new();
     let _server = start(&home);
     let mut person = Person::run(&home, &["attach", "t"]);
@@ -29,14 +29,14 @@ fn what_is_typed_runs_and_the_shell_lives_after_detaching() {
     assert_eq!(person.ends(), Some(0));
 
     let mut again = Person::run(&home, &["attach", "t"]);
-    // The picture first: what was on the screen is on this one.
+    // The snapshot comes first: it shows the earlier contents of the screen.
     again.sees("<42>");
     again.type_text("echo \"<$((mark+1))>\"\r");
     again.sees("<8>");
 }
 
 #[test]
-fn a_killed_server_costs_a_notice_and_no_byte() {
+fn a_killed_server_causes_a_notice_but_loses_no_output() {
     let home = Home::new();
     let server = start(&home);
     let address = server.address;
@@ -60,7 +60,7 @@ fn a_killed_server_costs_a_notice_and_no_byte() {
 }
 
 #[test]
-fn the_size_follows_the_person() {
+fn the_size_follows_the_users_terminal() {
     let home = Home::new();
     let server = start(&home);
     let person = Person::run(&home, &["attach", "t"]);

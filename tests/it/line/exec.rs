@@ -1,4 +1,4 @@
-//! `stead exec` and what looks at its commands.
+//! `stead exec`, `history` and `output`.
 
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -26,7 +26,7 @@ fn parts(output: &Output) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn streams_stay_apart_and_the_exit_code_is_the_commands() {
+fn streams_are_separate_and_the_exit_code_is_that_of_the_command() {
     let home = Home::new();
     let _server = start(&home);
     for stream in [&[][..], &["--stream"]] {
@@ -40,12 +40,12 @@ fn streams_stay_apart_and_the_exit_code_is_the_commands() {
     let output = stead(&home, &["exec", "-e", "B=1", "--cwd", "/tmp", "--", "echo $B $PWD"]);
     assert_eq!(parts(&output).0, "1 /tmp\n");
     let output = stead(&home, &["exec", "--timeout", "200ms", "--", "echo a; sleep 100"]);
-    let said = "stead: the command timed out\n";
-    assert_eq!(parts(&output), ("a\n".into(), said.into(), Some(124)));
+    let stderr = "stead: the command timed out\n";
+    assert_eq!(parts(&output), ("a\n".into(), stderr.into(), Some(124)));
 }
 
 #[test]
-fn history_and_output_look_back() {
+fn history_and_output_show_earlier_commands() {
     let home = Home::new();
     let _server = start(&home);
     stead(&home, &["exec", "--", "echo first"]);
@@ -103,7 +103,7 @@ fn an_interrupt_reaches_the_command_over_the_next_connection() {
 }
 
 #[test]
-fn a_killed_server_costs_neither_output_nor_result() {
+fn a_killed_server_loses_neither_output_nor_result() {
     let home = Home::new();
     let server = start(&home);
     let address = server.address;
@@ -119,7 +119,7 @@ fn a_killed_server_costs_neither_output_nor_result() {
 }
 
 #[test]
-fn the_verbs_of_a_terminal_work_from_a_script() {
+fn the_terminal_commands_work_in_a_script() {
     let home = Home::new();
     let _server = start(&home);
     let made = stead(&home, &["new", "-t", "main", "-d", "--cols", "100", "--rows", "30"]);
@@ -146,6 +146,6 @@ fn the_verbs_of_a_terminal_work_from_a_script() {
     assert_eq!(head["version"], 2, "{recorded}");
     assert!(recorded.contains("<42>"));
     assert!(stead(&home, &["kill", &terminal]).status.success());
-    let gone = parts(&stead(&home, &["snapshot", &terminal]));
-    assert!(gone.1.contains("not_found, 404"), "{gone:?}");
+    let deleted = parts(&stead(&home, &["snapshot", &terminal]));
+    assert!(deleted.1.contains("not_found, 404"), "{deleted:?}");
 }

@@ -24,22 +24,22 @@ fn the_command_line_finds_the_server_by_its_home() {
 }
 
 #[test]
-fn a_refusal_and_a_missing_server_are_said_in_one_line() {
+fn a_refusal_and_a_missing_server_are_reported_in_one_line() {
     let home = Home::new();
     let path = home.path().to_str().unwrap();
-    let nobody = ["status", "--home", path, "--url", "http://127.0.0.1:1"];
-    let output = run(&nobody, &[]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let no_server = ["status", "--home", path, "--url", "http://127.0.0.1:1"];
+    let output = run(&no_server, &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let start = "stead: no server at 127.0.0.1:1; start one with `stead serve`: ";
-    assert!(said.starts_with(start) && said.lines().count() == 1, "{said}");
+    assert!(stderr.starts_with(start) && stderr.lines().count() == 1, "{stderr}");
     assert_eq!(output.status.code(), Some(1));
 
     let server = Server::start(&home);
     let url = format!("http://{}", server.address);
     let environment = [("STEAD_HOME", path), ("STEAD_TOKEN", "wrong"), ("STEAD_URL", &*url)];
     let output = run(&["leases", "ls"], &environment);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said, "stead: the token is invalid (unauthorized, 401)\n");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(stderr, "stead: the token is invalid (unauthorized, 401)\n");
 }
 
 /// The help of a command, and its subcommands.
@@ -99,8 +99,8 @@ fn an_id_may_be_given_by_a_unique_prefix() {
     let project = stead(&["project", "create", "demo"]).0;
     assert!(stead(&["project", "show", "demo"]).0.contains(&project));
     let terminal = stead(&["new", "-t", "main", "-d"]).0;
-    let (table, said) = stead(&["terminal", "show", &terminal[..terminal.len() - 4]]);
-    assert!(table.contains(&terminal), "{table}{said}");
+    let (table, stderr) = stead(&["terminal", "show", &terminal[..terminal.len() - 4]]);
+    assert!(table.contains(&terminal), "{table}{stderr}");
     // Times are relative.
     assert!(!table.lines().any(|line| line.ends_with('Z')), "{table}");
     let missing = "stead: no terminal \"term_f\"; `stead terminal ls` lists them";

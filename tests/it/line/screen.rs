@@ -1,4 +1,4 @@
-//! `stead screen`: a recording in, a picture out.
+//! `stead screen`: renders a recording.
 
 use std::{
     io::Write,
@@ -15,7 +15,7 @@ fn screen(arguments: &[&str]) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that was told where to stop may not read all of it.
+    // With `--cut` the program may close its input before the end.
     let _ = child.stdin.take().unwrap().write_all(RECORDING);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -50,16 +50,16 @@ fn a_recording_is_shown_in_every_format() {
 }
 
 #[test]
-fn a_recording_is_cut_anywhere() {
+fn a_recording_can_be_cut_at_any_byte() {
     assert_eq!(screen(&["--format", "text", "--cut", "2"]), "on\n");
-    // In the middle of a sequence: the picture ends with what there is of it.
+    // In the middle of an escape sequence: the screen shows the bytes up to it.
     let picture = screen(&["--cut", "7"]);
     assert!(picture.ends_with("\x1b["), "{}", picture.escape_debug());
     assert_eq!(screen(&["--format", "text", "--cut", "999"]), "one\ntwo <&>\nthree\n");
 }
 
 #[test]
-fn the_help_says_how() {
+fn the_help_has_examples_and_every_option() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_stead")).args(["screen", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();

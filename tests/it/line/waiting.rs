@@ -1,4 +1,4 @@
-//! What the command line does about a server that is not there or not ready, and what it says.
+//! The command line with a server that is missing or not ready.
 
 use std::{
     fs,
@@ -34,15 +34,16 @@ fn start(home: &Home, arguments: &[&str]) -> (Child, mpsc::Receiver<String>) {
     (child, receiver)
 }
 
-/// Waits for the end; fails with how long it took.
+/// Waits for the exit code.
 #[track_caller]
 fn code(mut child: Child) -> Option<i32> {
-    let status = wait_for("the end", || child.try_wait().unwrap().ok_or("it runs"));
+    let status =
+        wait_for("the program to exit", || child.try_wait().unwrap().ok_or("still running"));
     status.code()
 }
 
-/// Answers each request with the next of these, then with the last one again; the number of requests
-/// is sent for each.
+/// Answers each request with the next of these responses, then repeats the last. Sends the number of
+/// requests so far for each.
 fn stand_in(answers: &'static [&'static str]) -> (String, mpsc::Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -77,15 +78,15 @@ const REFUSED: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 39\r\n\
     connection: close\r\n\r\n{\"code\":\"not_found\",\"detail\":\"no such\"}";
 
 #[test]
-fn exec_without_a_server_says_so_and_does_not_wait() {
+fn exec_without_a_server_fails_without_waiting() {
     let home = Home::new();
     let (child, lines) = start(&home, &["exec", "--url", "http://127.0.0.1:1", "--", "true"]);
     let started = Instant::now();
     assert_eq!(code(child), Some(125));
     assert!(started.elapsed() < Duration::from_secs(30), "it waited");
-    let said: Vec<String> = lines.iter().collect();
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].starts_with("stead: no server at 127.0.0.1:1; start one with `stead serve`"));
+    let stderr: Vec<String> = lines.iter().collect();
+    assert_eq!(stderr.len(), 1, "{stderr:?}");
+    assert!(stderr[0].starts_with("stead: no server at 127.0.0.1:1; start one with `stead serve`"));
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn exec_repeats_a_503_only_if_the_server_asks_for_it() {
 }
 
 #[test]
-fn exec_says_which_command_it_waits_for() {
+fn exec_reports_the_command_that_it_waits_for() {
     let home = Home::new();
     let server = Server::start(&home);
     let gate = home.path().join("gate");
@@ -124,17 +125,17 @@ fn exec_says_which_command_it_waits_for() {
         if commands["items"][0]["status"] == "running" { Ok(()) } else { Err(commands.to_string()) }
     });
     let (second, lines) = start(&home, &["exec", "--", "true"]);
-    let said = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
+    let stderr = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
     let expected = format!("stead: waiting for `{first}`, which runs in this terminal (cmd_");
-    assert!(said.starts_with(&expected), "{said}");
+    assert!(stderr.starts_with(&expected), "{stderr}");
     fs::write(&gate, "").unwrap();
     assert_eq!((code(first_child), code(second)), (Some(0), Some(0)));
-    // Nothing is said about one that has begun.
+    // There is no notice about a command that has started.
     assert_eq!(lines.iter().count(), 0);
 }
 
 #[test]
-fn exec_says_that_it_waits_for_a_program_somebody_started() {
+fn exec_reports_that_it_waits_for_a_program_in_the_foreground() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -148,10 +149,10 @@ fn exec_says_that_it_waits_for_a_program_somebody_started() {
         if shown.contains("READY") { Ok(()) } else { Err(shown) }
     });
     let (child, lines) = start(&home, &["exec", "--", "true"]);
-    let said = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
+    let stderr = lines.recv_timeout(WAIT_TIMEOUT).unwrap();
     let expected =
         "stead: waiting for the program in the foreground of this terminal; `stead attach";
-    assert!(said.starts_with(expected), "{said}");
+    assert!(stderr.starts_with(expected), "{stderr}");
     client.post(&format!("{terminal}/input"), json!({"data": "\u{3}"})).expect_success();
     assert_eq!(code(child), Some(0));
 }
@@ -164,12 +165,12 @@ fn attach_creates_a_thread_only_if_asked_and_ends_with_its_input() {
         let (child, lines) = start(&home, &[&["attach"], arguments].concat());
         (code(child), lines.iter().collect::<Vec<_>>().join("\n"))
     };
-    let (ended, said) = attach(&["typo"]);
+    let (ended, stderr) = attach(&["typo"]);
     assert_eq!(ended, Some(1));
-    assert_eq!(said, "stead: no thread \"typo\"; `stead attach --create typo` creates it");
+    assert_eq!(stderr, "stead: no thread \"typo\"; `stead attach --create typo` creates it");
     assert_eq!(server.client().get("/api/threads/typo").problem(404), "not_found");
-    let (ended, said) = attach(&["--create", "typo"]);
-    assert_eq!(ended, Some(0), "{said}");
+    let (ended, stderr) = attach(&["--create", "typo"]);
+    assert_eq!(ended, Some(0), "{stderr}");
     assert_eq!(attach(&["typo"]).0, Some(0));
     let output = run(&["attach", "typo"], &[("STEAD_HOME", home.path().to_str().unwrap())]);
     assert!(!output.stdout.is_empty(), "the screen is drawn before the end");

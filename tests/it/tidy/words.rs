@@ -8,22 +8,8 @@ use std::path::Path;
 use super::source::{attributes, files, product_folders, root};
 
 /// Folders whose comments and words were not reviewed yet. The list only shrinks: remove a folder once it passes.
-const PENDING: &[&str] = &[
-    "tests/it/compute",
-    "tests/it/line",
-    "src/cli",
-    "crates/adapter",
-    "crates/base",
-    "crates/chaos",
-    "crates/cloud",
-    "crates/compat",
-    "crates/config",
-    "crates/engine",
-    "crates/host",
-    "crates/model",
-    "crates/shell",
-    "crates/wire",
-];
+const PENDING: &[&str] =
+    &["crates/adapter", "crates/compat", "crates/engine", "crates/host", "crates/shell"];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.
 const BANNED_WORDS: &[&str] = &[
@@ -142,18 +128,19 @@ fn short_comments(text: &str) -> Vec<(usize, String)> {
         }) else {
             continue;
         };
-        let parent = enclosing(&lines, item);
+        let ancestors =
+            || std::iter::successors(enclosing(&lines, item), |at| enclosing(&lines, *at));
         let derives = |at: usize| {
             let attributes = attributes(&lines, at);
             DOCUMENTED_DERIVES.iter().any(|name| attributes.contains(name))
         };
         let public = lines[item].trim().starts_with("pub ")
-            || parent.is_some_and(|at| {
+            || ancestors().any(|at| {
                 ["pub enum", "pub trait"].iter().any(|it| lines[at].trim().starts_with(it))
             });
         let documented = attributes(&lines, item).contains("utoipa::path")
             || derives(item)
-            || parent.is_some_and(derives);
+            || ancestors().any(derives);
         if !public && !documented {
             found.push((start + 1, comment.join(" ")));
         }
@@ -206,7 +193,9 @@ fn pending_folders_exist() {
 fn a_short_comment_is_found_on_a_private_item_alone() {
     let text = "/// Its id.\nstruct A {\n    /// The name.\n    name: String,\n}\n\n\
                 /// Its id.\npub struct B;\n\n#[derive(ToSchema)]\nstruct C {\n    /// The name.\n    \
-                name: String,\n}\n\n/// A long enough comment.\nstruct D;\n";
+                name: String,\n}\n\n/// A long enough comment.\nstruct D;\n\n\
+                #[derive(Subcommand)]\nenum E {\n    List {\n        /// The name.\n        name: String,\n    \
+                },\n}\n";
     let found: Vec<usize> = short_comments(text).into_iter().map(|(line, _)| line).collect();
     assert_eq!(found, [1, 3]);
 }

@@ -1,7 +1,7 @@
-//! A client: carries out the steps of its plan and records what it was told.
+//! A client: executes the steps of its plan and records the answers.
 //!
-//! `mod` has what all operations need and those on keys that all clients share; `own` has the operations on the
-//! client's own thread.
+//! `mod` has the shared parts and the operations on keys that all clients share; `own` has the operations on
+//! the client's own thread.
 
 mod own;
 mod own_state;
@@ -25,11 +25,11 @@ use crate::{
 
 /// Attempts to send a request with an `Idempotency-Key` or a `write_id`.
 const MAX_ATTEMPTS: usize = 40;
-/// How long a client waits between them.
+/// The delay between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(150);
-/// How long a command may take to end, its own timeout and all faults included.
+/// How long a command may take to end, including its own timeout and all faults.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
-/// Receipts that a client keeps for a second look.
+/// How many receipts a client keeps, to compare them later.
 const MAX_RECEIPTS: usize = 400;
 /// Parts of a receipt that never change once the command has ended.
 const FINAL_FIELDS: [&str; 11] = [
@@ -55,10 +55,10 @@ pub struct TestThread {
     pub terminal: String,
 }
 
-/// What all clients share.
+/// The state that all clients share.
 #[derive(Debug)]
 pub struct World {
-    /// How the server is reached.
+    /// The connection to the server.
     pub http: Http,
     /// Counts and violations.
     pub report: Arc<Report>,
@@ -74,14 +74,14 @@ pub struct World {
     pub programs_die: bool,
 }
 
-/// How a command went.
+/// The outcome of a command.
 #[derive(Debug)]
 enum Ran {
     /// It has ended, and this is the receipt.
     Ended(Value),
-    /// It never started.
+    /// The command never started.
     Refused,
-    /// The client does not know.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -126,8 +126,8 @@ pub struct ChaosClient {
     own_state: own_state::OwnState,
 }
 
-impl ChaosClient {
-    /// Creates a client with a thread of its own.
+impl Client {
+    /// Creates a client with a new thread.
     ///
     /// # Errors
     /// If the server refuses.
@@ -137,7 +137,7 @@ impl ChaosClient {
         Ok(ChaosClient { world, index, own, receipts: Vec::new(), own_state })
     }
 
-    /// Carries out the plan until the deadline.
+    /// Executes the plan until the deadline.
     pub fn run(&mut self, seed: u64, vanishing: bool, deadline: Instant) {
         for index in 0.. {
             if Instant::now() >= deadline {
@@ -177,8 +177,8 @@ impl ChaosClient {
         }
     }
 
-    /// Counts an answer, and reports one that must never come.
-    fn observe(&self, what: &str, answer: &Result<HttpResponse, HttpFailure>) {
+    /// Counts an answer, and reports one that must never occur.
+    fn observe(&self, what: &str, answer: &Result<Answer, Failure>) {
         let report = &self.world.report;
         match answer {
             Ok(answer) => {
@@ -203,8 +203,8 @@ impl ChaosClient {
         answer
     }
 
-    /// Asks until the server answers with something other than 503; `None` if it does not for long.
-    fn get_patiently(&self, target: &str) -> Option<HttpResponse> {
+    /// Repeats a GET until the answer is not a 5xx; returns `None` after two minutes.
+    fn get_with_retries(&self, target: &str) -> Option<Answer> {
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < deadline {
             match self.get(target) {
@@ -252,8 +252,8 @@ impl ChaosClient {
         if received { Ran::Unknown } else { Ran::Refused }
     }
 
-    /// Reports a refusal of something that must work: the thing was there and nobody deleted it.
-    fn unexpected(&self, target: &str, answer: &HttpResponse) {
+    /// Reports the refusal of a request on a resource that exists and was not deleted.
+    fn unexpected(&self, target: &str, answer: &Answer) {
         let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
         self.world.report.count(format!("refusal {} {code}", answer.status));
         if matches!(answer.status, 400..=404 | 410 | 422) {
@@ -296,7 +296,7 @@ impl ChaosClient {
         }
     }
 
-    /// Returns whether a command's terminal lives as long as the run; receipts go with their terminal.
+    /// Returns whether a command's terminal exists until the end of the run; receipts are deleted with their terminal.
     fn stays(&self, receipt: &Value) -> bool {
         let terminal = receipt["terminal_id"].as_str().unwrap_or_default();
         self.own.terminal == terminal
@@ -325,7 +325,7 @@ impl ChaosClient {
             };
             let ran = self.exec(&format!("/api/threads/{}/exec", register.name), &body, step);
             let (outcome, effect) = match &ran {
-                // A timeout is a transaction: the shell's state is as before, but not what was done outside it.
+                // A timeout rolls the shell's state back, but not side effects outside the shell.
                 Ran::Ended(receipt) if receipt["status"] != "finished" => {
                     (WriteOutcome::Refused, Expected::AtMostOnce)
                 }
@@ -354,8 +354,8 @@ impl ChaosClient {
         world.record(format!("{} ${variable}", register.name), operation);
     }
 
-    /// Sends a request that changes something and has no key.
-    fn change(&self, request: &HttpRequest, step: &PlannedStep) -> WriteOutcome {
+    /// Sends a changing request without an idempotency key.
+    fn change(&self, request: &Request, step: &Step) -> Outcome {
         let answer = self.world.http.send(request, step.vanish);
         self.observe(&request.describe(), &answer);
         match answer {
@@ -377,7 +377,7 @@ impl ChaosClient {
         let invoked = world.report.tick();
         let text = match by {
             ReadBy::Exec => {
-                // The brackets tell an empty variable from output that was lost.
+                // The brackets distinguish an empty variable from lost output.
                 let command = format!("printf '<%s>' \"${variable}\"");
                 let body = json!({"command": command, "timeout_ms": 30_000});
                 let target = format!("/api/threads/{}/exec", register.name);
@@ -480,10 +480,10 @@ impl ChaosClient {
         }
     }
 
-    /// Reads everything once more, when no fault is injected any longer, and compares.
+    /// Reads and compares everything once more, after the last fault.
     pub fn verify(&mut self) {
         for (id, first) in &self.receipts {
-            if let Some(answer) = self.get_patiently(&format!("/api/commands/{id}")) {
+            if let Some(answer) = self.get_with_retries(&format!("/api/commands/{id}")) {
                 self.compare_receipt(id, first, &answer);
             }
         }
@@ -494,7 +494,7 @@ impl ChaosClient {
     }
 
     fn verify_shared(&mut self) {
-        // Ids of these steps are beyond any plan's.
+        // The ids of these steps are beyond those of every plan.
         let mut index = 1 << 31;
         let mut step = || {
             index += 1;
@@ -525,10 +525,10 @@ impl ChaosClient {
         }
     }
 
-    /// Returns the names on the lines of a file, whose lines may end in anything.
+    /// Returns the names in a file, which are separated by whitespace.
     fn names_in(&self, path: &str) -> Vec<u64> {
         let target = format!("/api/threads/{}/fs/read?path={path}", self.world.registers[0].name);
-        match self.get_patiently(&target) {
+        match self.get_with_retries(&target) {
             Some(answer) if answer.status == 200 => {
                 let text = String::from_utf8_lossy(&answer.body).into_owned();
                 text.split_whitespace().filter_map(plan::parse_name).collect()
@@ -543,7 +543,7 @@ impl ChaosClient {
         let mut expected: Option<u64> = None;
         loop {
             let target = format!("/api/terminals/{terminal}/versions?limit=200{cursor}");
-            let Some(answer) = self.get_patiently(&target) else { return };
+            let Some(answer) = self.get_with_retries(&target) else { return };
             if answer.status != 200 {
                 return self.unexpected(&target, &answer);
             }

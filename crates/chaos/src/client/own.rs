@@ -69,7 +69,7 @@ impl ChaosClient {
                 let seen = answer.json()["env"][VARIABLE].as_str().map(str::to_owned);
                 self.expect_value(&format!("{target}, from {origin}"), value, seen.as_deref());
             }
-            // Old versions may be dropped; the answer says so.
+            // Old versions may be dropped, which the answer reports.
             410 | 500.. => {}
             _ => self.unexpected(target, answer),
         }
@@ -107,8 +107,8 @@ impl ChaosClient {
         }
     }
 
-    /// Lets a live shell print the variable.
-    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &PlannedStep) {
+    /// Prints the variable in a live shell.
+    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &Step) {
         let body = json!({"command": format!("printf %s \"${VARIABLE}\""), "timeout_ms": 30_000});
         let calm = PlannedStep { vanish: None, keyed: false, ..step.clone() };
         let target = format!("/api/terminals/{terminal}/exec");
@@ -145,9 +145,9 @@ impl ChaosClient {
         self.delete(&format!("/api/terminals/{terminal}"), step);
     }
 
-    /// Deletes something; after the acknowledgement it must be gone, soon and for good.
-    fn delete(&self, target: &str, step: &PlannedStep) {
-        let answer = self.world.http.send(&HttpRequest::new("DELETE", target), step.vanish);
+    /// Deletes a resource, which must disappear for good soon after the acknowledgement.
+    fn delete(&self, target: &str, step: &Step) {
+        let answer = self.world.http.send(&Request::new("DELETE", target), step.vanish);
         self.observe(&format!("DELETE {target}"), &answer);
         match answer {
             Ok(answer) if answer.is_success() => {}
@@ -161,7 +161,7 @@ impl ChaosClient {
             }
             std::thread::sleep(RETRY_INTERVAL);
         }
-        self.world.report.violation("deletion", target, "it is still there two minutes later");
+        self.world.report.violation("deletion", target, "it still exists two minutes later");
     }
 
     pub(super) fn stream(&mut self, step: &PlannedStep, lines: u64) {
@@ -211,10 +211,10 @@ impl ChaosClient {
         stream.received = stream.received.max(end);
     }
 
-    /// Reads all output again: what was received once must still be there, all of it if the command finished.
+    /// Reads all output again: it must contain everything received before, and be complete if the command finished.
     fn compare_whole_output(&self, stream: &mut OutputStream) {
         let target = format!("/api/commands/{}/output?from=0&limit=8000000", stream.command);
-        let Some(answer) = self.get_patiently(&target) else { return };
+        let Some(answer) = self.get_with_retries(&target) else { return };
         if answer.status != 200 {
             return self.unexpected(&target, &answer);
         }
@@ -320,12 +320,10 @@ impl ChaosClient {
         let again =
             step.choice.is_multiple_of(3) && self.write_once(&target, &body) == WriteOutcome::Done;
         let expected = match outcome {
-            // A program that is killed, or that cannot write its file, takes what it has not written with it.
-            WriteOutcome::Done if !self.world.programs_die => Expected::Once,
-            WriteOutcome::Refused if !again => Expected::Never,
-            WriteOutcome::Done | WriteOutcome::Refused | WriteOutcome::Unknown => {
-                Expected::AtMostOnce
-            }
+            // A program that is killed or cannot write its file loses the lines that it has not written.
+            Outcome::Done if !self.world.programs_die => Expected::Once,
+            Outcome::Refused if !again => Expected::Never,
+            Outcome::Done | Outcome::Refused | Outcome::Unknown => Expected::AtMostOnce,
         };
         self.own_state.typed.expect(step.id, expected);
         if outcome != WriteOutcome::Done {
@@ -346,9 +344,9 @@ impl ChaosClient {
                 break;
             }
             std::thread::sleep(RETRY_INTERVAL);
-            // A refusal says nothing about the first attempt.
-            if self.change(&request, &calm) == WriteOutcome::Done {
-                outcome = WriteOutcome::Done;
+            // A refusal leaves the outcome of the first attempt open.
+            if self.change(&request, &calm) == Outcome::Done {
+                outcome = Outcome::Done;
             }
         }
         let expected = match outcome {
@@ -422,7 +420,7 @@ impl ChaosClient {
 
     fn verify_shares(&self) {
         let target = format!("/api/terminals/{}/shares?limit=200", self.own.terminal);
-        let Some(answer) = self.get_patiently(&target) else { return };
+        let Some(answer) = self.get_with_retries(&target) else { return };
         let listed = answer.json();
         let listed = listed["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         for (id, expected) in &self.own_state.shares {
@@ -469,7 +467,7 @@ impl ChaosClient {
         }
         for (version, value) in &self.own_state.versions {
             let target = format!("/api/terminals/{}/versions/{version}", self.own.terminal);
-            if let Some(answer) = self.get_patiently(&target) {
+            if let Some(answer) = self.get_with_retries(&target) {
                 self.compare_version(&target, *version, *value, &answer);
             }
         }
@@ -481,7 +479,7 @@ impl ChaosClient {
         let mut cursor = String::new();
         loop {
             let target = format!("/api/threads/{}/messages?limit=200{cursor}", self.own.name);
-            let Some(answer) = self.get_patiently(&target) else { return found };
+            let Some(answer) = self.get_with_retries(&target) else { return found };
             let page = answer.json();
             for item in page["items"].as_array().into_iter().flatten() {
                 found.extend(item["content"].as_str().and_then(plan::parse_name));

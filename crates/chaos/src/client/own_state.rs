@@ -1,10 +1,10 @@
-//! What a client knows about its own thread.
+//! The state of a client's own thread, as the client knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::Ledger;
 
-/// What the client knows about its own thread.
+/// The acknowledged state of the client's own thread.
 #[derive(Debug, Default)]
 pub(super) struct OwnState {
     /// The value of the variable at acknowledged versions.
@@ -15,7 +15,7 @@ pub(super) struct OwnState {
     pub(super) unsettled: BTreeSet<u64>,
     pub(super) typed: Ledger,
     pub(super) messages: Ledger,
-    /// A PTY whose program appends what is typed to a file.
+    /// A terminal whose program appends typed lines to a file.
     pub(super) pty: Option<String>,
     pub(super) streams: Vec<OutputStream>,
     pub(super) temporary: u64,

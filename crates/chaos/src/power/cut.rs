@@ -1,25 +1,25 @@
-//! What a disk holds after the power failed at a point of its record.
+//! The content of a disk after a power failure at a point of its record.
 
 use std::time::Instant;
 
 use super::fuse::DiskRecord;
 use crate::rng::Rng;
 
-/// The unit that a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 4096;
 
-/// When the power failed.
+/// A power failure.
 #[derive(Debug, Clone, Copy)]
 pub struct PowerCut {
-    /// The record before which it failed.
+    /// The record before which the power failed.
     pub position: usize,
-    /// When that record was made.
+    /// The time of that record.
     pub at: Instant,
     /// The number of the cut.
     pub index: usize,
 }
 
-/// Replays a record up to ever later cuts.
+/// Replays a record up to successive cuts.
 #[derive(Debug)]
 pub struct Replay<'a> {
     records: &'a [DiskRecord],
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_before_a_barrier_stays_and_the_rest_may_go() {
-        let write = |offset, byte| DiskRecord::Write(offset, vec![byte; 4]);
-        let records = [write(0, 1), DiskRecord::Barrier, write(4, 2), write(0, 3)];
+    fn writes_before_a_barrier_persist_and_later_ones_may_be_lost() {
+        let write = |offset, byte| Record::Write(offset, vec![byte; 4]);
+        let records = [write(0, 1), Record::Barrier, write(4, 2), write(0, 3)];
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let mut rng = Rng::new(seed, &[]);
@@ -81,7 +81,7 @@ mod tests {
             assert_eq!(replay.cut(2, &mut rng)[0..4], [1; 4]);
             seen.insert(replay.cut(4, &mut rng));
         }
-        // Each of the last two writes is there or not, independently.
+        // Each of the last two writes persists or is lost, independently.
         assert_eq!(seen.len(), 4);
     }
 }

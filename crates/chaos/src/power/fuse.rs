@@ -1,7 +1,7 @@
 //! A file system with one file, `disk`, that records every write and every barrier.
 //!
-//! A loop device on that file passes block writes and flushes on one by one, so the record is what a disk's controller
-//! would have seen. It speaks the kernel's FUSE protocol (`linux/fuse.h`) over `/dev/fuse`, one request at a time.
+//! A loop device on that file forwards block writes and flushes one by one, so the record is that of a disk controller.
+//! It implements the kernel's FUSE protocol (`linux/fuse.h`) over `/dev/fuse`, one request at a time.
 
 use std::{
     ffi::CString,
@@ -19,14 +19,14 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::report::lock;
 
-/// The largest write that the kernel passes on at once.
+/// The maximum size of a write request.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 /// The header of a request.
 const REQUEST_HEADER_BYTES: usize = 40;
 /// The inode of the file; the root has 1.
 const DISK_INODE: u64 = 2;
 
-/// What reached the disk, in order.
+/// A write or a barrier that reached the disk.
 #[derive(Debug, Clone)]
 pub enum DiskRecord {
     /// Bytes at an offset.
@@ -35,14 +35,14 @@ pub enum DiskRecord {
     Barrier,
 }
 
-/// The content of the disk and how it came about.
+/// The content of the disk and its record.
 #[derive(Debug)]
 pub struct Disk {
     /// The content as programs see it.
     pub content: Vec<u8>,
     /// Writes and barriers since the recording was started.
-    pub records: Vec<DiskRecord>,
-    /// When each record was made.
+    pub records: Vec<Record>,
+    /// The time of each record.
     pub times: Vec<Instant>,
 }
 
@@ -195,7 +195,7 @@ fn answer(
         }
         // RELEASE, FLUSH, RELEASEDIR, ACCESS, DESTROY
         18 | 25 | 29 | 34 | 38 => Ok(Vec::new()),
-        // READDIR: nobody needs to list the directory.
+        // READDIR: the directory is never listed.
         28 => Ok(Vec::new()),
         // INIT
         26 => {
@@ -211,12 +211,12 @@ fn answer(
             payload.resize(64, 0);
             Ok(payload)
         }
-        // The kernel does without what it is told is not implemented: FALLOCATE, extended attributes, and so on.
+        // The kernel works without these optional requests: FALLOCATE, extended attributes and so on.
         _ => Err(ENOSYS),
     })
 }
 
-/// Returns `struct fuse_attr`.
+/// Encodes the `struct fuse_attr` of an inode.
 fn attributes(inode: u64, size: u64) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_700;
     const FILE: u32 = 0o100_600;

@@ -1,5 +1,5 @@
-//! Power cuts: records the block writes below the server's home, cuts them at random points, starts the server on what
-//! is left and compares that with what was acknowledged before the cut.
+//! Power cuts: records the block writes below the server's home, cuts them at random points, starts the server on the
+//! resulting disk and compares its state with the changes that were acknowledged before the cut.
 //!
 //! ```text
 //!  stead serve ─▶ ext4 ─▶ loop device ─▶ FUSE file `disk` ─▶ record of writes and barriers
@@ -36,7 +36,7 @@ use witness::Witness;
 
 /// The size of the recorded disk.
 const DISK_BYTES: usize = 256 << 20;
-/// How long one command such as `mount` may find its device busy.
+/// How long a file system may be busy before it is unmounted.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Records a workload, cuts it `cuts` times, and returns the number of violations.
@@ -184,7 +184,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Processes that were just killed may still hold it.
+        // Processes that were just killed may still have files open.
         let deadline = Instant::now() + UNMOUNT_TIMEOUT;
         while Instant::now() < deadline {
             if run_command(Command::new("umount").arg(&self.0)).is_ok() {

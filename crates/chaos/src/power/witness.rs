@@ -1,4 +1,4 @@
-//! A client that changes things one after the other and remembers at which record of the disk each was acknowledged.
+//! A client that makes changes one after the other and notes at which record of the disk each was acknowledged.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::{
 const OUTPUT_LAG: Duration = Duration::from_secs(2);
 /// Commands whose receipts are compared after a cut, the latest first.
 const MAX_RECEIPTS: usize = 15;
-/// Messages on one page.
+/// The number of messages per page.
 const PAGE: usize = 200;
 
 /// A change of one key.
@@ -40,7 +40,7 @@ struct Command {
     at: Instant,
 }
 
-/// One client and what it was told.
+/// One client and its acknowledged changes.
 #[derive(Debug)]
 pub struct Witness {
     index: usize,
@@ -58,7 +58,7 @@ pub struct Witness {
 const FILES: [&str; 3] = ["/workspace", "/memories/hot", "/memories/persistent"];
 
 impl Witness {
-    /// Creates a witness with a thread of its own.
+    /// Creates a witness with a new thread.
     ///
     /// # Errors
     /// If the server refuses.
@@ -93,7 +93,7 @@ impl Witness {
             + self.deleted.len()
     }
 
-    /// Changes things until the deadline.
+    /// Makes changes until the deadline.
     pub fn work(&mut self, seed: u64, disk: &RecordingDisk, report: &Report, deadline: Instant) {
         for step in 1.. {
             if Instant::now() >= deadline {
@@ -158,7 +158,7 @@ impl Witness {
     }
 
     fn create_and_delete(&mut self, step: u64, disk: &RecordingDisk) {
-        let name = format!("gone-{}-{step}", self.index);
+        let name = format!("deleted-{}-{step}", self.index);
         let target = format!("/api/threads/{name}");
         let body = json!({"project_id": self.project});
         if success(self.http.send(&HttpRequest::new("PUT", &target).json(&body), None)).is_err() {
@@ -169,7 +169,7 @@ impl Witness {
         }
     }
 
-    /// Compares what a server says after a cut with what was acknowledged before it.
+    /// Compares the state of the server after a cut with the changes acknowledged before it.
     pub fn verify(&self, http: &Http, moment: PowerCut, report: &Report) {
         let key = |what: &str| format!("{} {what} after cut {}", self.thread, moment.index);
         let get = |target: String| match http.get(&target) {
@@ -183,7 +183,7 @@ impl Witness {
             let text = answer.json()["env_delta"]["CHAOS"].as_str().map(str::to_owned);
             self.expect("variable", &key("variable"), moment, text, &answer, report);
         }
-        // A new shell must have the state too; one witness in turn, because a shell takes its time.
+        // A new shell must have the state, too; only one witness per cut, because starting a shell is slow.
         if moment.index % 4 == self.index {
             let body = json!({"command": "printf %s \"$CHAOS\"", "timeout_ms": 30_000});
             let request = HttpRequest::new("POST", format!("/api/threads/{}/exec", self.thread));
@@ -272,7 +272,7 @@ impl Witness {
         let is_due = |c: &&Change| c.acknowledged.is_some_and(|at| at <= moment.position);
         for change in self.messages.iter().filter(is_due) {
             if !found.contains(&change.value) {
-                let detail = format!("{} is not there", plan::name(change.value));
+                let detail = format!("{} is missing", plan::name(change.value));
                 report.violation("acknowledged message lost", key, detail);
             }
         }
@@ -280,7 +280,7 @@ impl Witness {
     }
 }
 
-/// Returns the values that a key may have after a cut: the last acknowledged one, or any that was asked for later.
+/// Returns the values that a key may have after a cut: the last acknowledged one, or any that was requested later.
 fn allowed(changes: &[Change], cut: usize) -> Vec<u64> {
     let last = changes.iter().rposition(|c| c.acknowledged.is_some_and(|at| at <= cut));
     let mut values = vec![last.map_or(0, |index| changes[index].value)];

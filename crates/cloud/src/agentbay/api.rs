@@ -126,7 +126,6 @@ impl AgentBayVendor {
         Ok(Self { options, endpoint, client: VendorClient::new(VENDOR)? })
     }
 
-    /// Builds a request.
     pub(super) fn control(&self, action: &'static str, fields: &[(&str, &str)]) -> VendorRequest {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let query = form_urlencoded::Serializer::new(String::new())

@@ -1,8 +1,8 @@
 //! Sandboxes of AgentBay, which calls them sessions.
 //!
-//! A session runs commands, each for less than a minute, and nothing else is required of it: files go
-//! through commands, too (`shell`), because its file tools only handle text. So there is no host inside, and
-//! terminals use the in-process host. A program that needs a terminal gets a PTY of the session, if the image
+//! We only use a session to run commands, each for less than a minute. Files are also transferred by commands
+//! (`shell`), because its file tools only handle text. So there is no host inside, and terminals use the
+//! in-process host. A program that needs a terminal gets a PTY of the session, if the image
 //! has them (`pty`). The key is sent in the form of each request, as the vendor requires.
 
 mod api;
@@ -57,7 +57,7 @@ impl Vendor for Arc<AgentBayVendor> {
             let fields = [
                 ("ImageId", image.as_ref().unwrap_or(&self.options.image).as_str()),
                 ("Labels", &json!(labels).to_string()),
-                // If the server dies, the session ends by itself.
+                // If the server dies, the vendor ends the session.
                 ("Timeout", &self.options.timeout.as_secs().to_string()),
             ];
             let request = self.control("CreateMcpSession", &fields).timeout(TRANSITION_TIMEOUT);

@@ -30,7 +30,6 @@ const MAX_QUEUED: usize = 64;
 const MAX_SCREEN_SIDE: u16 = 500;
 
 impl AgentBayVendor {
-    /// Implements [`Vendor::open_pty`](super::super::vendor::Vendor::open_pty).
     pub(super) async fn pty(
         self: &Arc<Self>,
         sandbox: &VendorSandbox,
@@ -63,7 +62,7 @@ impl AgentBayVendor {
         let id = match (&response["error"], &response["result"]["ptySessionId"], request) {
             (Value::Null, Value::String(id), _) => id.clone(),
             (Value::Null, _, PtyRequest::Existing(id)) => id.clone(),
-            // The PTY is gone.
+            // The PTY no longer exists.
             (_, _, PtyRequest::Existing(_)) => return Ok(None),
             (_, _, PtyRequest::New { .. }) => {
                 let message =

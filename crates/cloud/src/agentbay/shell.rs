@@ -1,7 +1,7 @@
 //! Commands by the shell tool of a session, and files by commands.
 //!
 //! The tool is called on the session's own data plane if it has one, else through the API, whose requests are
-//! limited in size. So large files are sent in chunks, each a file of its own that can be sent again; the last
+//! limited in size. So large files are sent in chunks, each a separate file that can be sent again; the last
 //! command concatenates them.
 
 use std::path::Path;
@@ -24,9 +24,9 @@ use super::api::{AgentBayVendor, broken, decode, parse, refusal};
 
 /// The vendor's limit for one command.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(50);
-/// The most that one call carries; the API takes 63 KiB.
+/// The maximum size of the arguments of one call; the API accepts 63 KiB.
 const MAX_ARGUMENT_BYTES: usize = 60 << 10;
-/// How much of a file one call carries.
+/// The size of the chunks of a file, one per call.
 pub(super) const UPLOAD_CHUNK_BYTES: usize = 32 << 10;
 const MAX_CONCURRENT_CHUNKS: usize = 4;
 
@@ -41,7 +41,6 @@ struct ShellResult {
 }
 
 impl AgentBayVendor {
-    /// Implements [`Vendor::run`].
     pub(super) async fn execute(
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
@@ -137,7 +136,7 @@ impl AgentBayVendor {
     }
 
     /// Calls the shell tool and returns its text. The address of a session changes when it is paused, and only
-    /// the API knows whether a session is gone.
+    /// the API knows whether a session still exists.
     async fn call(
         self: &std::sync::Arc<Self>,
         sandbox: &VendorSandbox,
@@ -154,8 +153,9 @@ impl AgentBayVendor {
             }
             Err(fault) => return Err(fault),
         };
-        let gone = || refusal(StatusCode::NOT_FOUND, format!("session {} is gone", sandbox.id));
-        let now = self.get(&sandbox.id).await?.ok_or_else(gone)?;
+        let missing =
+            || refusal(StatusCode::NOT_FOUND, format!("session {} does not exist", sandbox.id));
+        let now = self.get(&sandbox.id).await?.ok_or_else(missing)?;
         let reveal = |key: &Option<VendorKey>| key.as_ref().map(|key| key.reveal().to_owned());
         if (&now.url, reveal(&now.token)) == (&sandbox.url, reveal(&sandbox.token)) {
             return Err(fault);

@@ -1,4 +1,4 @@
-//! The vendor against its stand-in, on both planes, with what goes wrong.
+//! The vendor against its stand-in, on both data planes, with faults.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ mod stand_in;
 
 use stand_in::{KEY, StandIn};
 
-/// The vendor on a stand-in of its own, for each plane; none where there is no stand-in.
+/// A client with a new stand-in for each data plane; empty if the stand-in cannot run.
 fn planes() -> Vec<(StandIn, Arc<AgentBayVendor>)> {
     let planes: [&[&str]; 2] = [&[], &["--central"]];
     let started = planes.into_iter().filter_map(StandIn::start);
@@ -49,7 +49,7 @@ async fn output(bay: &Arc<AgentBayVendor>, sandbox: &VendorSandbox, text: &str) 
 }
 
 #[test]
-fn a_session_that_is_not_there_is_known_by_its_code() {
+fn a_missing_session_is_recognized_by_its_error_code() {
     let fault = refusal(
         StatusCode::BAD_REQUEST,
         format!("{MISSING_SESSION_PREFIX}: session s-1 not found"),
@@ -60,7 +60,7 @@ fn a_session_that_is_not_there_is_known_by_its_code() {
 }
 
 #[test]
-fn a_session_is_read_as_either_answer_tells_it() {
+fn a_session_is_parsed_from_either_response() {
     let whole = json!({"SessionId": "s-1", "Status": "PAUSED", "LinkUrl": "https://a/b/",
         "Token": "t", "ToolList": r#"[{"name":"shell","server":"other"}]"#});
     let sandbox = decode::<AgentBaySession>(whole).unwrap().sandbox(VendorLabels::new());
@@ -73,7 +73,7 @@ fn a_session_is_read_as_either_answer_tells_it() {
 }
 
 #[tokio::test]
-async fn sessions_are_found_by_their_labels_and_gone_when_they_are_ended() {
+async fn sessions_are_found_by_their_labels_until_they_are_deleted() {
     for (stand_in, bay) in planes() {
         let one = make(&bay, "one").await;
         let two = make(&bay, "two").await;
@@ -96,7 +96,7 @@ async fn sessions_are_found_by_their_labels_and_gone_when_they_are_ended() {
 }
 
 #[tokio::test]
-async fn more_sessions_than_a_page_has_are_all_found() {
+async fn sessions_on_further_pages_are_found() {
     let Some(stand_in) = StandIn::start(&["--page", "2"]) else { return };
     let bay = client(&stand_in);
     let mut made = Vec::new();
@@ -109,7 +109,7 @@ async fn more_sessions_than_a_page_has_are_all_found() {
 }
 
 #[tokio::test]
-async fn a_command_is_run_to_its_end_with_every_byte() {
+async fn a_command_runs_to_its_end_with_complete_output() {
     for (_stand_in, bay) in planes() {
         let sandbox = make(&bay, "commands").await;
         let asked = Execute {
@@ -132,14 +132,14 @@ async fn a_command_is_run_to_its_end_with_every_byte() {
 }
 
 #[tokio::test]
-async fn files_are_uploaded_in_pieces() {
+async fn files_are_uploaded_in_chunks() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "files").await;
         let home = output(&bay, &sandbox, "pwd").await.trim().to_owned();
         let large: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).take(299_999).collect();
         for bytes in [&large[..], b"", &large[..shell::UPLOAD_CHUNK_BYTES]] {
             let path = format!("{home}/it's a dir/file");
-            // A piece that is lost on its way back is sent again.
+            // A chunk whose answer is lost is sent again.
             let plane = if sandbox.url.is_empty() { "CallMcpTool" } else { "callTool" };
             stand_in.harm(&[(plane, "lose"), (plane, "half"), (plane, "error")]);
             bay.upload(&sandbox, &path, Bytes::copy_from_slice(bytes), None).await.unwrap();
@@ -151,7 +151,7 @@ async fn files_are_uploaded_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_paused_session_keeps_what_runs() {
+async fn a_paused_session_keeps_its_processes() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "pause").await;
         let started = "setsid sleep 1000 >/dev/null 2>&1 & echo $!";
@@ -166,7 +166,7 @@ async fn a_paused_session_keeps_what_runs() {
             bay.resume(&sandbox.id).await.unwrap();
             assert_eq!(output(&bay, &sandbox, &format!("kill -0 {pid}")).await, "");
         }
-        // What opens it may be another one afterwards.
+        // The token of a session may change.
         stand_in.control(&json!({"renew": sandbox.id}));
         assert_eq!(output(&bay, &sandbox, "echo found").await, "found\n");
         bay.keep_alive(&sandbox).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_paused_session_keeps_what_runs() {
 }
 
 #[tokio::test]
-async fn a_session_tells_what_it_uses() {
+async fn a_session_reports_its_usage() {
     for (stand_in, bay) in planes() {
         let sandbox = make(&bay, "usage").await;
         let usage = bay.usage(&sandbox).await.unwrap().unwrap();
@@ -184,7 +184,7 @@ async fn a_session_tells_what_it_uses() {
         output(&bay, &sandbox, "head -c 1000000 /dev/urandom >large; sync large").await;
         let more = bay.usage(&sandbox).await.unwrap().unwrap();
         assert!(more.disk_used > usage.disk_used + 900_000, "{more:?} after {usage:?}");
-        // Asked again as it may be, and session where it is no use.
+        // A lost or truncated answer is requested again.
         stand_in.harm(&[("CallMcpTool", "lose"), ("CallMcpTool", "half")]);
         bay.usage(&sandbox).await.unwrap();
         stand_in.harm(&[("CallMcpTool", "error"); 4]);
@@ -193,18 +193,18 @@ async fn a_session_tells_what_it_uses() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
+async fn faults_are_reported_or_retried() {
     for (stand_in, bay) in planes() {
         let plane =
             if make(&bay, "which").await.url.is_empty() { "CallMcpTool" } else { "callTool" };
-        // What may be asked again is.
+        // Idempotent requests are repeated.
         for harm in ["busy", "throttled", "error", "lose", "half"] {
             stand_in.harm(&[("GetSession", harm), ("ListSession", harm), ("GetLabel", harm)]);
             make(&bay, harm).await;
             assert_eq!(bay.find(&labels(harm)).await.unwrap().len(), 1, "{harm}");
             assert_eq!(stand_in.control(&json!({}))["harms"], json!([]), "{harm}");
         }
-        // A session is not made twice, nor a command run twice: whoever asked hears that nobody knows.
+        // Neither a creation nor a command is repeated: the caller gets an unknown outcome.
         for harm in ["error", "lose", "half"] {
             let of = format!("make {harm}");
             stand_in.harm(&[("CreateMcpSession", harm)]);
@@ -222,7 +222,7 @@ async fn what_goes_wrong_is_told_or_asked_again_as_it_may_be() {
         }
         stand_in.harm(&[(plane, "busy"), (plane, "throttled")]);
         assert_eq!(output(&bay, &sandbox, "echo again").await, "again\n");
-        // What the vendor will not do, it says why.
+        // A refusal has the vendor's message.
         stand_in.control(&json!({"most": 1}));
         let fault = bay.create("", &labels("most"), &Value::Null).await.unwrap_err();
         assert!(!fault.is_unknown() && fault.to_string().contains("1 sessions are the most"));

@@ -68,7 +68,7 @@ pub(super) enum RemoteEnding {
 /// The instance no longer exists.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstanceGone {
-    /// The last call was certainly not carried out.
+    /// The last call was certainly not executed.
     pub(super) never_ran: bool,
 }
 
@@ -83,10 +83,10 @@ impl InstanceLink {
         loop {
             self.ready().await?;
             match self.commands.run(text.to_owned()).await {
-                Ok(said) => match read(&said) {
+                Ok(output) => match read(&output) {
                     Some(read) => return Ok(read),
                     None => tracing::debug!(
-                        said = %String::from_utf8_lossy(&said[..said.len().min(300)]),
+                        output = %String::from_utf8_lossy(&output[..output.len().min(300)]),
                         "incomplete answer of an instance; retrying"
                     ),
                 },
@@ -98,7 +98,6 @@ impl InstanceLink {
         }
     }
 
-    /// Writes a file.
     async fn put(&self, path: &str, bytes: &[u8]) -> Result<(), InstanceGone> {
         let mut wait = FIRST_RETRY_DELAY;
         loop {
@@ -137,7 +136,6 @@ impl InstanceLink {
     }
 }
 
-/// Follows one command.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) link: InstanceLink,
@@ -203,8 +201,8 @@ impl Follower {
             () = async { while cancel.changed().await.is_ok() {} } => return,
             () = updates.closed() => return,
         };
-        if let Err(gone) = followed {
-            let never_ran = gone.never_ran && launched && !self.begun;
+        if let Err(lost) = followed {
+            let never_ran = lost.never_ran && launched && !self.begun;
             self.tell(CommandReport::Gone(InstanceGone { never_ran })).await;
         }
     }
@@ -310,7 +308,7 @@ impl Follower {
         }
     }
 
-    /// Kills the command and reports `why`, unless it had already ended by itself.
+    /// Kills the command and reports `why`, unless it had already ended.
     async fn end(&mut self, why: RemoteEnding) -> Result<(), InstanceGone> {
         self.begun = true;
         loop {

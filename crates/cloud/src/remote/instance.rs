@@ -1,4 +1,4 @@
-//! What the in-process host needs of an instance: commands, files, and PTYs where there are any.
+//! The interface of the in-process host to an instance: commands, files, and PTYs if the vendor has them.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) trait CommandRunner: Send + Sync + fmt::Debug {
     /// Writes a file whose directory exists.
     fn put<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> Reply<'a, ()>;
 
-    /// Opens a PTY; `None` if the instance has none, or if that PTY is gone.
+    /// Opens a PTY; `None` if the instance has none, or if that PTY no longer exists.
     fn open_pty<'a>(&'a self, request: &'a PtyRequest) -> Reply<'a, Option<RemotePty>> {
         let _ = request;
         Box::pin(std::future::ready(Ok(None)))
@@ -34,7 +34,7 @@ pub(crate) enum PtyRequest {
     Existing(String),
 }
 
-/// A connection to a PTY. If `events` ends without an exit, the connection was lost; the PTY may live on.
+/// A connection to a PTY. If `events` ends without an exit, the connection was lost; the PTY may still exist.
 #[derive(Debug)]
 pub(crate) struct RemotePty {
     pub(crate) id: String,
@@ -45,7 +45,7 @@ pub(crate) struct RemotePty {
 #[derive(Debug)]
 pub(crate) enum PtyInput {
     Data(Vec<u8>),
-    /// Columns and rows.
+    /// Columns and rows of the screen.
     Resize(u16, u16),
 }
 

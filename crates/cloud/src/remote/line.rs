@@ -23,9 +23,7 @@ enum EscapeState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LineEvent {
-    /// Text to echo.
     Show(String),
-    /// A complete line.
     Line(String),
     Interrupt,
     /// Ctrl-D on an empty line.
@@ -37,7 +35,7 @@ impl InputLine {
         &self.text
     }
 
-    /// Returns what the bytes lead to, in order.
+    /// Returns the events of the bytes, in order.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<LineEvent> {
         let mut keys = Vec::new();
         for &byte in bytes {
@@ -109,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_put_together_key_by_key() {
+    fn a_line_is_edited_key_by_key() {
         let check = |typed: &str, expected: &[LineEvent]| {
             let mut line = InputLine::default();
             assert_eq!(line.take(typed.as_bytes()), expected, "{typed:?}");
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_an_end() {
+    fn the_length_of_a_line_is_limited() {
         let mut line = InputLine::default();
         line.take(&vec![b'x'; 10_000]);
         assert_eq!(line.text().len(), MAX_LINE_BYTES);

@@ -33,10 +33,10 @@ pub(super) async fn measure(
     commands: &dyn CommandRunner,
     root: &str,
 ) -> Result<Metrics, ProviderError> {
-    let said = commands.run(text(root)).await?;
-    read(&said).ok_or_else(|| {
-        let said = String::from_utf8_lossy(&said[..said.len().min(300)]).trim().to_owned();
-        let error = std::io::Error::other(format!("it said {said:?}"));
+    let output = commands.run(text(root)).await?;
+    read(&output).ok_or_else(|| {
+        let output = String::from_utf8_lossy(&output[..output.len().min(300)]).trim().to_owned();
+        let error = std::io::Error::other(format!("unexpected output {output:?}"));
         ProviderError::failed("measure a sandbox", error)
     })
 }
@@ -48,25 +48,26 @@ mod tests {
     use super::*;
 
     fn measured(root: &str) -> Metrics {
-        let said = Command::new("sh").args(["-c", &text(root)]).output().unwrap();
-        let words = String::from_utf8_lossy(&said.stderr);
-        assert_eq!((words.as_ref(), said.status.code()), ("", Some(0)));
-        read(&said.stdout).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&said.stdout)))
+        let output = Command::new("sh").args(["-c", &text(root)]).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((words.as_ref(), output.status.code()), ("", Some(0)));
+        read(&output.stdout)
+            .unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stdout)))
     }
 
     #[test]
-    fn processes_are_counted_by_their_mark_and_what_is_over_by_what_was_written_down() {
+    fn processes_are_counted_by_their_mark_and_ended_commands_by_their_record() {
         let root = std::env::temp_dir().join(format!("stead-measure-{}", std::process::id()));
         let terminal = uuid::Uuid::now_v7().to_string();
         let dir = root.join("t").join(&terminal);
         let name = root.display().to_string();
         let nothing = measured(&name);
-        assert_eq!(nothing, Metrics::default(), "a directory that is not there");
+        assert_eq!(nothing, Metrics::default(), "a missing directory");
         std::fs::create_dir_all(&dir).unwrap();
         let quiet = measured(&name);
         assert_eq!((quiet.processes, quiet.cpu_us, quiet.memory_bytes), (0, 0, 0));
         assert!(quiet.disk_bytes > 0, "{quiet:?}");
-        // A terminal that is closed, and a command of one that is not.
+        // A closed terminal, and an ended command of an open one.
         std::fs::write(root.join("ticks"), "100\n50\n").unwrap();
         std::fs::write(dir.join("ticks"), "50\n").unwrap();
         let written = measured(&name);
@@ -79,7 +80,7 @@ mod tests {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Until it has become another program, its environment is ours.
+        // Before its `exec`, a process has our environment.
         let seen = (0..10_000).map(|_| measured(&name)).find(|seen| seen.memory_bytes > 0).unwrap();
         assert_eq!(seen.processes, 1);
         assert!(seen.cpu_us >= 2_000_000, "{seen:?}");
@@ -90,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_whole_is_none() {
-        for said in ["", "stead: none", "stead: used 1 2 100 4", "stead: used 1 2 0 4 5"] {
-            assert_eq!(read(said.as_bytes()), None, "{said}");
+    fn an_incomplete_answer_is_not_parsed() {
+        for output in ["", "stead: none", "stead: used 1 2 100 4", "stead: used 1 2 0 4 5"] {
+            assert_eq!(read(output.as_bytes()), None, "{output}");
         }
     }
 }

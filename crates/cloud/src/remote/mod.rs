@@ -1,5 +1,5 @@
-//! Terminals for providers that can only run commands: a host inside the server process that speaks the
-//! wire protocol as a host inside an instance would.
+//! Terminals for providers that can only run commands: a host inside the server process with the same wire
+//! protocol as a host inside an instance.
 //!
 //! ```text
 //!   server ══ wire protocol ══ host ──▶ HOME/terminals/<id>/{log, commands, began}
@@ -7,7 +7,7 @@
 //!                               ├── follow ── spool ── `sh -c` ──▶ the instance
 //!                               └── program ── a PTY of the instance, if the vendor has PTYs
 //! ```
-//! Each command runs in a shell of its own, which loads the terminal's state and saves it afterwards
+//! Each command runs in a new shell, which loads the terminal's state and saves it afterwards
 //! ([`shell::remote`]); the `spool` runs each command at most once and lets it outlive the server.
 //! Not available this way: a PTY for shells, job control, and shells that live between commands.
 //! `measure` counts the resources of all terminals.
@@ -87,7 +87,7 @@ impl Remotes {
         Box::new(handle.connect(until))
     }
 
-    /// Stops calling an instance that is about to be paused: some vendors would wake it up.
+    /// Stops calling an instance that is about to be paused: some vendors would resume it.
     pub(super) fn pause(&self, instance: &InstanceId) {
         if let Some(host) = self.hosts.lock().get(instance) {
             host.pause();

@@ -6,8 +6,8 @@
 //! The vendor decides what a new PTY runs, so the program is started by typing a line into it. The script
 //! there creates the same link as every command does, so it runs once however often it is typed. It first
 //! prints a random mark; output before the mark is not shown. The exit code is also written to a file, for
-//! a server that returns after the PTY is gone. Output written while no server is connected is lost, and a
-//! notice says so.
+//! a server that reconnects after the PTY was closed. Output written while no server is connected is lost,
+//! which a notice reports.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const MAX_PREAMBLE_BYTES: usize = 64 << 10;
 const RECONNECTED_NOTICE: &[u8] =
     b"\x1b[0m\r\n\x1b[2m[reconnected; output written in between is missing]\x1b[0m\r\n";
 
-/// Follows a program as any command is followed, and carries the bytes of its PTY.
+/// Follows a program like any command, and forwards the bytes of its PTY.
 #[derive(Debug)]
 pub(super) struct ProgramRunner {
     pub(super) follower: Follower,
@@ -161,7 +161,7 @@ impl ProgramRunner {
         Ok(None)
     }
 
-    /// Connects to the PTY of this id; `None` if it is gone.
+    /// Connects to the PTY with this id; `None` if it no longer exists.
     async fn connect(&self, id: &str) -> Result<Option<RemotePty>, InstanceGone> {
         let (mut wait, request) = (FIRST_RETRY_DELAY, PtyRequest::Existing(id.to_owned()));
         loop {
@@ -225,7 +225,7 @@ impl ProgramRunner {
         }
     }
 
-    /// Waits for the exit code of a program whose PTY is gone.
+    /// Waits for the exit code of a program whose PTY was closed.
     async fn wait_for_exit_code(&mut self) -> Result<ProgramOutcome, InstanceGone> {
         let text = self.follower.command_dir.status(Default::default(), WaitFor::End);
         loop {
@@ -259,8 +259,8 @@ pub(super) fn lines(typed: &[u8]) -> Vec<u8> {
 
 async fn feed(link: InstanceLink, texts: Vec<String>) {
     for text in texts {
-        let said = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
-        if link.ask(&text, said).await.is_err() {
+        let parse = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
+        if link.ask(&text, parse).await.is_err() {
             return;
         }
     }

@@ -13,7 +13,7 @@ use base::durable::replace_volatile;
 /// A saved terminal. Requests and events are saved in the encoding of the wire protocol.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedTerminal {
-    /// The request that would open it as it is: with its size and state.
+    /// The request that opens the terminal with its current size and state.
     pub(super) open: WireMessage,
     pub(super) opened_ms: u64,
     /// Whether its initial state has been read.

@@ -7,7 +7,7 @@
 //!                      pid                                 a symbolic link to the runner's pid: created once
 //!                      o · e                               the FIFOs that it writes to, copied into
 //!                      out · err · state                   its output, and the state that its shell saved
-//!                      code                                its exit code, if it ended by itself
+//!                      code                                its exit code, unless it was killed
 //!                      ended                               present if we killed it
 //!                      screen                              the script of a program on a PTY
 //! ```
@@ -33,9 +33,9 @@ pub(super) const COMMAND_MARK: &str = "STEAD_RUN";
 pub(super) const TERMINAL_MARK: &str = "STEAD_TERMINAL";
 /// The prefix of every line of an answer.
 const ANSWER_PREFIX: &str = "stead: ";
-/// How much of a stream one answer carries.
+/// The maximum number of bytes of a stream per answer.
 const MAX_CHUNK_BYTES: usize = 192 << 10;
-/// How often one call polls, which takes some seconds.
+/// The number of polls per call, which takes some seconds.
 const MAX_POLLS: u32 = 55;
 /// How much of the start and the end of a stream is saved once it exceeds `MAX_STREAM_BYTES`.
 const HEAD_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
@@ -83,7 +83,7 @@ pub(super) enum SpoolStatus {
     None,
     Running,
     Ended(i32),
-    /// We killed it.
+    /// The command was killed by us.
     Killed,
     /// It disappeared without an exit code.
     Gone,

@@ -1,5 +1,5 @@
-//! One terminal of an in-process host: its log, its shell state and its commands. It never waits; followers do
-//! the calls to the instance.
+//! One terminal of an in-process host: its log, its shell state and its commands. It never blocks; followers
+//! call the instance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -376,7 +376,7 @@ impl RemoteTerminal {
             env: &own,
             cwd: Some(command.spec.cwd.as_slice()).filter(|cwd| !cwd.is_empty()),
             mark: &command.mark,
-            told: Some(state.as_bytes()),
+            state_file: Some(state.as_bytes()),
         };
         let (bash, sh) = match command.kind {
             CommandKind::Program => (command.spec.text.clone(), command.spec.text.clone()),
@@ -452,7 +452,7 @@ impl RemoteTerminal {
     }
 
     pub(super) fn info(&self) -> TerminalInfo {
-        let told = self.commands.values().filter(|command| command.kind == CommandKind::Exec);
+        let execs = self.commands.values().filter(|command| command.kind == CommandKind::Exec);
         TerminalInfo {
             terminal: self.id.clone(),
             pid: 0,
@@ -469,7 +469,7 @@ impl RemoteTerminal {
             opened_ms: self.opened_ms,
             output_ms: self.output_ms,
             cgroup: Vec::new(),
-            commands: told
+            commands: execs
                 .map(|command| CommandInfo {
                     command: command.spec.id.clone(),
                     phase: command.phase,

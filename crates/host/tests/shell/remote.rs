@@ -27,7 +27,7 @@ impl Executor {
         self.commands += 1;
         let mark = format!("mark{:020}x{}", self.commands, std::process::id());
         let (text, state) = (text.as_bytes(), &self.state);
-        let command = remote::RemoteExec { text, state, env, cwd, mark: &mark, told: None };
+        let command = remote::RemoteExec { text, state, env, cwd, mark: &mark, state_file: None };
         let script = remote::wrap(&command);
         let output = Command::new("/bin/sh")
             .arg("-c")

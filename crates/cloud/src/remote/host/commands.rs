@@ -126,10 +126,13 @@ impl RemoteHost {
         }
     }
 
-    /// Stops the host because its instance is gone. A command that cannot have started there is removed from
+    /// Stops the host because its instance no longer exists. A command that cannot have started there is removed from
     /// the record of started commands, so that it may start on another instance.
     pub(super) fn gone(&mut self, id: &str, command: &str, gone: &InstanceGone) {
-        tracing::info!(instance = self.instance, "the instance is gone; its terminals are closed");
+        tracing::info!(
+            instance = self.instance,
+            "the instance no longer exists; its terminals are closed"
+        );
         if let Some(terminal) = self.terminals.get(id).filter(|_| gone.never_ran) {
             let began = terminal.opened.dir.join(BEGAN);
             if std::fs::read(&began).is_ok_and(|named| named == command.as_bytes()) {
@@ -152,8 +155,8 @@ impl RemoteHost {
         let mut changed = (Sections::new(), Vec::new());
         let mut restarted = false;
         let (outcome, exit_code, signal) = match ending {
-            RemoteEnding::Code(code, Some(told)) => {
-                let ran = remote::read(&told, code, &found.mark);
+            RemoteEnding::Code(code, Some(state)) => {
+                let ran = remote::read(&state, code, &found.mark);
                 changed = terminal.state.absorb(ran.state);
                 // A shell killed by a signal has saved the exit code it would have had.
                 let signal = (code > 128 && code != ran.exit_code).then_some(code - 128);

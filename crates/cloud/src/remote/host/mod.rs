@@ -35,7 +35,7 @@ const MAX_QUEUED_EVENTS: usize = 256;
 const MAX_QUEUED_FRAMES: usize = 1024;
 const STREAM_BUFFER_BYTES: usize = 256 << 10;
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// The most that one request reads of a log or of a command's output.
+/// The maximum number of bytes of a log or of a command's output per request.
 const MAX_READ_BYTES: usize = 1 << 20;
 
 enum HostEvent {
@@ -86,7 +86,6 @@ impl RemoteHandle {
     }
 }
 
-/// A connected server.
 struct ServerConnection {
     frames: mpsc::Sender<Vec<u8>>,
     attached: HashSet<String>,
@@ -112,8 +111,7 @@ pub(super) struct RemoteHost {
 
 type RequestResult = Result<Option<Event>, RequestRefusal>;
 
-/// A negative reply.
-struct RequestRefusal(ReplyCode, String);
+struct RequestRefusal(Code, String);
 
 impl From<ReplyCode> for RequestRefusal {
     fn from(code: ReplyCode) -> Self {
@@ -251,8 +249,8 @@ impl RemoteHost {
         let command_dir = terminal.command_dir(&self.root, command)?;
         let asked = terminal.commands.get(command)?;
         let limit = (asked.spec.timeout_ms > 0).then(|| {
-            let gone = now_ms().saturating_sub(asked.started_ms);
-            let left = asked.spec.timeout_ms.saturating_sub(gone);
+            let elapsed = now_ms().saturating_sub(asked.started_ms);
+            let left = asked.spec.timeout_ms.saturating_sub(elapsed);
             // Capped, because adding a larger duration to an instant overflows.
             Duration::from_millis(left.min(1 << 40))
         });

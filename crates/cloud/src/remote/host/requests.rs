@@ -358,8 +358,8 @@ impl RemoteHost {
         }
     }
 
-    /// Drops a command that is still queued. One that has begun runs on.
-    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), ReplyCode> {
+    /// Drops a command that is still queued. A started command keeps running.
+    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
         let id = self.terminal_of(command)?;
         if self.unqueue(&id, command, RemoteEnding::NotStarted)? {
             return Ok(());
@@ -451,8 +451,8 @@ impl RemoteHost {
     ) {
         let (link, events) = (self.link.clone(), self.events.clone());
         tokio::spawn(async move {
-            let said = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
-            let (code, message) = match timeout(INSTANCE_TIMEOUT, link.ask(&text, said)).await {
+            let parse = |answer: &[u8]| spool::word(answer).filter(|word| word != "later");
+            let (code, message) = match timeout(INSTANCE_TIMEOUT, link.ask(&text, parse)).await {
                 Ok(Ok(word)) => (code(&word), ""),
                 Ok(Err(InstanceGone { .. })) => (ReplyCode::CommandEnded, ""),
                 Err(_) => (ReplyCode::Failed, "the instance does not answer"),

@@ -65,7 +65,7 @@ impl Sandbox {
         CommandFiles { bash, sh, env, cwd: b"/".to_vec(), stdin, given: Vec::new() }
     }
 
-    /// Looks until something is so.
+    /// Polls until a condition holds.
     fn wait(
         &self,
         command_dir: &CommandDir,
@@ -93,7 +93,7 @@ impl Sandbox {
 }
 
 #[test]
-fn a_command_is_started_once_however_often_it_is_asked_for() {
+fn a_command_starts_once_although_its_script_is_repeated() {
     let mut sandbox = Sandbox::new("once");
     let command_dir = sandbox.command_dir();
     let mark = sandbox.dir.join("ran");
@@ -109,7 +109,7 @@ fn a_command_is_started_once_however_often_it_is_asked_for() {
         sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(3));
     assert_eq!((out.as_slice(), report.err, report.left), (&b"out\n"[..], 4, 0));
     assert_eq!(std::fs::read(&mark).unwrap(), b"x\n");
-    // Nor when it is asked for late, after it is done with.
+    // A late script, after the command was forgotten, does not start it.
     sandbox.ask(&command_dir.forget());
     assert_eq!(sandbox.ask(&asked).status, SpoolStatus::None);
     assert_eq!(
@@ -120,13 +120,13 @@ fn a_command_is_started_once_however_often_it_is_asked_for() {
 }
 
 #[test]
-fn every_process_of_a_command_is_ended_and_those_of_others_live() {
+fn only_the_processes_of_a_command_are_killed() {
     let mut sandbox = Sandbox::new("end");
     let older = sandbox.command_dir();
     let start = sandbox.plain(&older, "sleep 1000 & echo up");
     sandbox.ask(&older.start(&start, &[]));
     let command_dir = sandbox.command_dir();
-    // One of them has no mark.
+    // One of the processes has no mark.
     let bare = sandbox.dir.join("bare");
     let text = format!(
         "trap '' TERM; setsid sh -c 'sleep 1000' & (sleep 1000 &) ; \
@@ -143,16 +143,16 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
     assert!(before.is_some());
     let report = sandbox.ask(&command_dir.end(StreamOffsets::default()));
     assert_eq!((report.status, report.out, report.left), (SpoolStatus::Killed, 3, 0));
-    // It may not have been buried yet, and its number may be another's.
+    // It may be a zombie, and its pid may have been reused.
     let ended = (0..60_000).any(|_| {
         let now = std::fs::read_to_string(&stat).ok().filter(|text| !text.contains(") Z "));
         std::thread::sleep(Duration::from_millis(1));
         now.and_then(born) != before
     });
-    assert!(ended, "one without a mark lives on");
+    assert!(ended, "a process without a mark still runs");
     let report = sandbox.ask(&older.status(StreamOffsets::default(), WaitFor::Now));
     assert_eq!((report.status, report.left), (SpoolStatus::Ended(0), 1));
-    // One that was ended before it began never begins.
+    // A command that was killed before its start never starts.
     let never = sandbox.command_dir();
     assert_eq!(sandbox.ask(&never.end(StreamOffsets::default())).status, SpoolStatus::None);
     let report = sandbox.ask(&never.start(&sandbox.plain(&never, "echo no"), &[]));
@@ -160,7 +160,7 @@ fn every_process_of_a_command_is_ended_and_those_of_others_live() {
 }
 
 #[test]
-fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
+fn a_killed_runner_and_late_output_are_reported() {
     let mut sandbox = Sandbox::new("late");
     let command_dir = sandbox.command_dir();
     let gate = sandbox.dir.join("gate");
@@ -172,8 +172,8 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
         report.status == SpoolStatus::Ended(0) && report.left > 0
     });
     std::fs::write(&gate, "").unwrap();
-    let gone = |report: &StatusReport| report.left == 0 && report.out == 9;
-    let (_, out) = sandbox.wait(&command_dir, WaitFor::AllProcesses, gone);
+    let all_ended = |report: &StatusReport| report.left == 0 && report.out == 9;
+    let (_, out) = sandbox.wait(&command_dir, WaitFor::AllProcesses, all_ended);
     assert_eq!(out, b"now\nlate\n");
     let command_dir = sandbox.command_dir();
     sandbox.ask(
@@ -185,7 +185,7 @@ fn a_runner_that_was_killed_says_so_and_late_output_is_seen() {
 }
 
 #[test]
-fn what_the_last_process_wrote_just_before_it_ended_is_reported() {
+fn the_last_output_before_the_last_exit_is_reported() {
     let mut sandbox = Sandbox::new("last");
     let command_dir = sandbox.command_dir();
     sandbox.ask(&command_dir.start(&sandbox.plain(&command_dir, "echo now"), &[]));
@@ -201,7 +201,7 @@ fn what_the_last_process_wrote_just_before_it_ended_is_reported() {
 }
 
 #[test]
-fn a_command_reads_what_it_is_given_once_each() {
+fn a_command_reads_each_write_once() {
     let mut sandbox = Sandbox::new("feed");
     let command_dir = sandbox.command_dir();
     let mut start = sandbox.plain(&command_dir, "cat; echo end");
@@ -258,7 +258,7 @@ fn a_signal_reaches_a_process_that_was_created_meanwhile() {
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while !sleeps() {
-        assert!(Instant::now() < deadline, "it does not sleep");
+        assert!(Instant::now() < deadline, "the shell does not start `sleep`");
     }
     assert_eq!(word(&sandbox.sh(&text)).unwrap(), "running");
     let (report, out) = sandbox.wait(&command_dir, WaitFor::End, |report| !is_running(report));
@@ -266,7 +266,7 @@ fn a_signal_reaches_a_process_that_was_created_meanwhile() {
 }
 
 #[test]
-fn a_stream_beyond_its_bound_keeps_both_ends() {
+fn a_stream_beyond_its_limit_keeps_its_start_and_end() {
     let mut sandbox = Sandbox::new("cut");
     let command_dir = sandbox.command_dir();
     let gate = sandbox.dir.join("gate");
@@ -277,7 +277,7 @@ fn a_stream_beyond_its_bound_keeps_both_ends() {
     let base = sandbox.dir.join("t/1/out.base");
     let deadline = Instant::now() + Duration::from_secs(300);
     while !base.exists() {
-        assert!(Instant::now() < deadline, "it is not cut");
+        assert!(Instant::now() < deadline, "the stream is not cut");
         std::thread::yield_now();
     }
     std::fs::write(&gate, "").unwrap();
@@ -309,7 +309,7 @@ fn a_stream_beyond_its_bound_keeps_both_ends() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_is_no_answer() {
+fn a_truncated_answer_is_not_parsed() {
     assert_eq!(read(b"stead: out 3\nstead: err 0\n"), None);
     assert_eq!(read(b""), None);
     assert_eq!(word(b"noise\n"), None);
