@@ -104,9 +104,9 @@ impl Default for ServerMetrics {
     }
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Creates an independent set, all zero.
-    pub fn new() -> Metrics {
+    pub fn new() -> ServerMetrics {
         let seconds = || Histogram::new(exponential_buckets(0.000_25, 2.0, 18));
         let long = || Histogram::new(exponential_buckets(1.0, 3.0, 12));
         let bytes = || Histogram::new(exponential_buckets(256.0, 4.0, 10));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_in_the_text() {
-        let metrics = Metrics::new();
+        let metrics = ServerMetrics::new();
         metrics.terminals_live.inc();
         metrics.bytes_out.inc_by(7);
         metrics.request(&http::Method::GET, "/x/{id}", 200, Duration::from_millis(2));

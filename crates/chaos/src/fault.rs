@@ -89,7 +89,7 @@ pub struct Injector {
     /// The server.
     pub server: Arc<Mutex<Server>>,
     /// Its directory.
-    pub directory: Directory,
+    pub directory: RunDirectory,
     pub report: Arc<Report>,
     /// The names of instances that existed during the run.
     pub traces: Traces,

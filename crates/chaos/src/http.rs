@@ -123,7 +123,11 @@ impl Http {
     ///
     /// # Errors
     /// Why the request was not answered.
-    pub fn send(&self, request: &Request, vanish: Option<Vanish>) -> Result<Answer, Failure> {
+    pub fn send(
+        &self,
+        request: &HttpRequest,
+        vanish: Option<Vanish>,
+    ) -> Result<HttpResponse, HttpFailure> {
         let started = Instant::now();
         let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)
             .map_err(|_| HttpFailure::NotSent)?;

@@ -23,7 +23,7 @@ pub struct Traces {
 
 impl Traces {
     /// Records the names of everything that exists now.
-    pub fn collect(&mut self, directory: &Directory) {
+    pub fn collect(&mut self, directory: &RunDirectory) {
         for instance in directory.instances() {
             if let Some(name) = instance.file_name() {
                 self.instances.insert(name.to_string_lossy().into_owned());

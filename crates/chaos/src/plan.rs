@@ -22,10 +22,10 @@ pub const FILES: [&str; 6] = [
 
 /// One operation of one client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct PlannedStep {
     /// Unique in the run; contained in written values.
     pub id: u64,
-    pub action: Action,
+    pub action: PlannedAction,
     /// Whether and when the client disconnects.
     pub vanish: Option<Vanish>,
     /// Whether the request has an `Idempotency-Key` and is repeated if its outcome is unknown.

@@ -21,7 +21,7 @@ pub const INITIAL: Value = 0;
 
 /// What an operation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum RegisterAction {
     /// Reads with an unknown outcome are not recorded.
     Read(Value),
     /// Writes the value with an outcome.
@@ -41,14 +41,14 @@ pub enum WriteOutcome {
 
 /// One operation on one key, with unique instants of one logical clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operation {
+pub struct RegisterOperation {
     /// The client that sent the request.
     pub client: usize,
     /// When the request was sent.
     pub invoked: u64,
     /// When the answer arrived, or the client gave up.
     pub returned: u64,
-    pub action: Action,
+    pub action: RegisterAction,
     /// The kind of request, for a report.
     pub how: &'static str,
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Tries every order that respects the instants, which is the definition of linearizability.
-    fn search(history: &[Operation], value: Value, left: u32) -> bool {
+    fn search(history: &[RegisterOperation], value: Value, left: u32) -> bool {
         let pending = |index: usize| left & (1 << index) != 0;
         let must = |operation: &RegisterOperation| {
             !matches!(
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_write_with_an_unknown_outcome_may_take_effect_later() {
-        let unknown = write(1, 2, 7, Outcome::Unknown);
+        let unknown = write(1, 2, 7, WriteOutcome::Unknown);
         assert_eq!(check(&[unknown, read(3, 4, INITIAL), read(5, 6, 7)]), Ok(()));
         assert!(check(&[unknown, read(3, 4, 7), read(5, 6, INITIAL)]).is_err());
     }

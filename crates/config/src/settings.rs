@@ -25,16 +25,16 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Minimum log level.
     pub log_level: LogLevel,
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Default session policy.
     pub policy: Policy,
-    pub terminal: Terminals,
-    pub sandbox: Sandbox,
+    pub terminal: TerminalLimits,
+    pub sandbox: SandboxDefaults,
     pub docker: Containers,
     pub e2b: E2b,
     pub daytona: Daytona,
     pub agentbay: AgentBay,
-    pub project: Projects,
+    pub project: ProjectLimits,
     pub memory: Memories,
     pub history: History,
 }
@@ -136,7 +136,7 @@ pub struct AgentBay {
 
 /// Limits on requests and connections.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Maximum size of a request body.
     pub body_bytes: usize,
     /// Maximum size of a request body that is a file.
@@ -174,7 +174,7 @@ pub struct Policy {
 
 /// Limits on terminals.
 #[derive(Debug, Clone)]
-pub struct Terminals {
+pub struct TerminalLimits {
     /// Maximum number of terminals per thread.
     pub max_per_thread: usize,
     /// Maximum number of terminals of the server.
@@ -191,7 +191,7 @@ pub struct Terminals {
 
 /// Limits on projects, and the cleanup of unused ones.
 #[derive(Debug, Clone)]
-pub struct Projects {
+pub struct ProjectLimits {
     /// Maximum number of projects.
     pub max_projects: u64,
     pub cleanup_enabled: bool,

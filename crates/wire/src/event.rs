@@ -26,7 +26,7 @@ messages! {
         /// The answer to a request that has no answer of its own.
         129 => Reply { /// Of the request.
             seq: u32, /// The result.
-            code: Code, /// Details for people; may be empty.
+            code: ReplyCode, /// Details for people; may be empty.
             message: String }
         /// Answers `List`.
         130 => Terminals { /// Of the request.

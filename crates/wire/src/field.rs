@@ -28,7 +28,7 @@ pub(super) trait Field: Sized {
 }
 
 /// A value that may be in a list. Bytes are not a list: they have a denser encoding.
-pub(super) trait Item: Field {}
+pub(super) trait ListItem: Field {}
 
 macro_rules! integers {
     ($($name:ty),*) => {$(

@@ -5,7 +5,7 @@ use super::field::{Field, Rest};
 
 numbers! {
     /// How a request ended.
-    pub enum Code: u16 {
+    pub enum ReplyCode: u16 {
         /// Success.
         0 => Ok,
         /// The `write_id` was applied before; nothing was written again.

@@ -126,7 +126,7 @@ pub struct ChaosClient {
     own_state: own_state::OwnState,
 }
 
-impl Client {
+impl ChaosClient {
     /// Creates a client with a new thread.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Client {
     }
 
     /// Counts an answer, and reports one that must never occur.
-    fn observe(&self, what: &str, answer: &Result<Answer, Failure>) {
+    fn observe(&self, what: &str, answer: &Result<HttpResponse, HttpFailure>) {
         let report = &self.world.report;
         match answer {
             Ok(answer) => {
@@ -204,7 +204,7 @@ impl Client {
     }
 
     /// Repeats a GET until the answer is not a 5xx; returns `None` after two minutes.
-    fn get_with_retries(&self, target: &str) -> Option<Answer> {
+    fn get_with_retries(&self, target: &str) -> Option<HttpResponse> {
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < deadline {
             match self.get(target) {
@@ -253,7 +253,7 @@ impl Client {
     }
 
     /// Reports the refusal of a request on a resource that exists and was not deleted.
-    fn unexpected(&self, target: &str, answer: &Answer) {
+    fn unexpected(&self, target: &str, answer: &HttpResponse) {
         let code = answer.json()["code"].as_str().unwrap_or_default().to_owned();
         self.world.report.count(format!("refusal {} {code}", answer.status));
         if matches!(answer.status, 400..=404 | 410 | 422) {
@@ -355,7 +355,7 @@ impl Client {
     }
 
     /// Sends a changing request without an idempotency key.
-    fn change(&self, request: &Request, step: &Step) -> Outcome {
+    fn change(&self, request: &HttpRequest, step: &PlannedStep) -> WriteOutcome {
         let answer = self.world.http.send(request, step.vanish);
         self.observe(&request.describe(), &answer);
         match answer {

@@ -108,7 +108,7 @@ impl ChaosClient {
     }
 
     /// Prints the variable in a live shell.
-    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &Step) {
+    fn expect_in_shell(&mut self, terminal: &str, value: u64, step: &PlannedStep) {
         let body = json!({"command": format!("printf %s \"${VARIABLE}\""), "timeout_ms": 30_000});
         let calm = PlannedStep { vanish: None, keyed: false, ..step.clone() };
         let target = format!("/api/terminals/{terminal}/exec");
@@ -146,8 +146,8 @@ impl ChaosClient {
     }
 
     /// Deletes a resource, which must disappear for good soon after the acknowledgement.
-    fn delete(&self, target: &str, step: &Step) {
-        let answer = self.world.http.send(&Request::new("DELETE", target), step.vanish);
+    fn delete(&self, target: &str, step: &PlannedStep) {
+        let answer = self.world.http.send(&HttpRequest::new("DELETE", target), step.vanish);
         self.observe(&format!("DELETE {target}"), &answer);
         match answer {
             Ok(answer) if answer.is_success() => {}
@@ -321,9 +321,11 @@ impl ChaosClient {
             step.choice.is_multiple_of(3) && self.write_once(&target, &body) == WriteOutcome::Done;
         let expected = match outcome {
             // A program that is killed or cannot write its file loses the lines that it has not written.
-            Outcome::Done if !self.world.programs_die => Expected::Once,
-            Outcome::Refused if !again => Expected::Never,
-            Outcome::Done | Outcome::Refused | Outcome::Unknown => Expected::AtMostOnce,
+            WriteOutcome::Done if !self.world.programs_die => Expected::Once,
+            WriteOutcome::Refused if !again => Expected::Never,
+            WriteOutcome::Done | WriteOutcome::Refused | WriteOutcome::Unknown => {
+                Expected::AtMostOnce
+            }
         };
         self.own_state.typed.expect(step.id, expected);
         if outcome != WriteOutcome::Done {
@@ -345,8 +347,8 @@ impl ChaosClient {
             }
             std::thread::sleep(RETRY_INTERVAL);
             // A refusal leaves the outcome of the first attempt open.
-            if self.change(&request, &calm) == Outcome::Done {
-                outcome = Outcome::Done;
+            if self.change(&request, &calm) == WriteOutcome::Done {
+                outcome = WriteOutcome::Done;
             }
         }
         let expected = match outcome {

@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn writes_before_a_barrier_persist_and_later_ones_may_be_lost() {
-        let write = |offset, byte| Record::Write(offset, vec![byte; 4]);
-        let records = [write(0, 1), Record::Barrier, write(4, 2), write(0, 3)];
+        let write = |offset, byte| DiskRecord::Write(offset, vec![byte; 4]);
+        let records = [write(0, 1), DiskRecord::Barrier, write(4, 2), write(0, 3)];
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let mut rng = Rng::new(seed, &[]);

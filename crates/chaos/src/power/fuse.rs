@@ -41,7 +41,7 @@ pub struct Disk {
     /// The content as programs see it.
     pub content: Vec<u8>,
     /// Writes and barriers since the recording was started.
-    pub records: Vec<Record>,
+    pub records: Vec<DiskRecord>,
     /// The time of each record.
     pub times: Vec<Instant>,
 }

@@ -436,7 +436,6 @@ fn unpack(
             (None, _, _) => return Err(refused(format!("{name:?} has no place in a project"))),
         }
     }
-    drop(found);
     header_left.set(u64::MAX);
     // To the very end, where the checksum is.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;

@@ -304,6 +304,7 @@ impl Terminals {
             resync: resync_receiver,
             stored: live.version.clone(),
             limits: LimitCounters::new(self.0.leases.clone(), live.lease.clone()),
+            origin,
         };
         let scribe = Scribe::new(
             live.id.clone(),
@@ -312,7 +313,6 @@ impl Terminals {
             self.0.flights.clone(),
             self.0.events.clone(),
             state,
-            origin,
             channels,
         );
         let scribe = self.0.tasks.spawn(scribe.run());

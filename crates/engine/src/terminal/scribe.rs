@@ -77,6 +77,7 @@ pub struct ScribeChannels {
     pub stored: watch::Sender<u64>,
     /// Detects which limit a command reached.
     pub limits: LimitCounters,
+    pub origin: ShellOrigin,
 }
 
 impl Scribe {
@@ -87,7 +88,6 @@ impl Scribe {
         flights: Arc<Flights>,
         events: Events,
         state: &TerminalState,
-        origin: ShellOrigin,
         channels: ScribeChannels,
     ) -> Scribe {
         let section = |name: &str| state.sections.get(name).map(|bytes| environment(bytes));
@@ -106,7 +106,7 @@ impl Scribe {
             cwd: state.cwd.clone(),
             env: section("env").unwrap_or_default(),
             base: section(BASE).unwrap_or_default(),
-            origin,
+            origin: channels.origin,
         }
     }
 

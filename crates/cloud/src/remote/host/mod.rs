@@ -111,7 +111,7 @@ pub(super) struct RemoteHost {
 
 type RequestResult = Result<Option<Event>, RequestRefusal>;
 
-struct RequestRefusal(Code, String);
+struct RequestRefusal(ReplyCode, String);
 
 impl From<ReplyCode> for RequestRefusal {
     fn from(code: ReplyCode) -> Self {

@@ -359,7 +359,7 @@ impl RemoteHost {
     }
 
     /// Drops a command that is still queued. A started command keeps running.
-    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), Code> {
+    pub(super) fn withdraw(&mut self, command: &str) -> Result<(), ReplyCode> {
         let id = self.terminal_of(command)?;
         if self.unqueue(&id, command, RemoteEnding::NotStarted)? {
             return Ok(());
