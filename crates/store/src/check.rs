@@ -32,8 +32,7 @@ impl Checked {
     }
 
     /// Stops all writing after a failed sync: the kernel may have dropped the unwritten pages and would
-    /// report
-    /// the next sync as a success.
+    /// report the next sync as a success.
     pub(super) fn note(&self, failed: &StoreError) {
         if matches!(failed, StoreError::SyncFailed { .. }) && self.0.set(failed.clone()).is_ok() {
             error!(error = %failed, "no more changes are accepted");
@@ -44,8 +43,7 @@ impl Checked {
 /// Checks a file that was just opened, or starts the background check.
 pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, OpenError> {
     let checked = Checked::default();
-    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if size <= MAX_CHECKED_FIRST_BYTES {
+    if is_small(path) {
         let verdict = check(connection).map_err(|error| named(path, error))?;
         return match verdict {
             None => Ok(checked),
@@ -70,10 +68,23 @@ pub(super) fn at_start(path: &Path, connection: &Connection) -> Result<Checked, 
     Ok(checked)
 }
 
-/// Logs damaged rows of a file that is in use. A damaged row is refused when it is read; others work.
-pub(super) fn report_damaged_rows(path: &Path) -> Result<(), StoreError> {
+/// Logs damaged rows; those of a large file are found in the background. A damaged row is refused when it is read; others
+/// work.
+pub(super) fn report_damaged_rows(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+    if is_small(path) {
+        log_damaged(path, damaged_rows(connection));
+        return Ok(());
+    }
     let path = path.to_owned();
-    let check = move || match connect_reader(&path).and_then(|db| damaged_rows(&db)) {
+    let check =
+        move || log_damaged(&path, connect_reader(&path).and_then(|reader| damaged_rows(&reader)));
+    let thread = std::thread::Builder::new().name("store-rows".into());
+    thread.spawn(check).map_err(StoreError::unavailable)?;
+    Ok(())
+}
+
+fn log_damaged(path: &Path, found: Result<Vec<DamagedTable>, StoreError>) {
+    match found {
         Ok(damaged) => {
             for DamagedTable { table, rows } in damaged {
                 error!(file = %path.display(), table, rows, "the database has damaged rows");
@@ -82,10 +93,12 @@ pub(super) fn report_damaged_rows(path: &Path) -> Result<(), StoreError> {
         Err(error) => {
             error!(file = %path.display(), %error, "cannot check the rows of the database");
         }
-    };
-    let thread = std::thread::Builder::new().name("store-rows".into());
-    thread.spawn(check).map_err(StoreError::unavailable)?;
-    Ok(())
+    }
+}
+
+/// Whether a file is checked before it is used.
+fn is_small(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len()) <= MAX_CHECKED_FIRST_BYTES
 }
 
 /// The result of a check of a whole database file.

@@ -64,7 +64,7 @@ impl Store {
         let checked = check::at_start(&path, &connection)?;
         schema::migrate(&connection)?;
         checksum::install(&connection).map_err(StoreError::from)?;
-        check::report_damaged_rows(&path)?;
+        check::report_damaged_rows(&path, &connection)?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             readers.push(connect_reader(&path)?);
