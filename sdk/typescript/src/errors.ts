@@ -177,6 +177,7 @@ const CLASSES: Record<ServerCode, ErrorClass> = {
   disk_full: UnavailableError,
   unreachable: UnreachableError,
   internal: InternalError,
+  store_damaged: InternalError,
 };
 
 /** Creates the error of a code. A code that this version does not know gives a plain {@link SteadError}. */

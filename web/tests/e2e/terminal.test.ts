@@ -40,9 +40,9 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
 test("a person makes a thread, types and sees the output, and the same after a reload", async () => {
   const { context, page } = await person(scene.browser, server);
   await page.getByRole("button", { name: "New thread" }).first().click();
-  await page.getByRole("textbox", { name: "Name" }).fill("by hand");
+  await page.getByRole("textbox", { name: "Name" }).fill("by-hand");
   await page.getByRole("button", { name: "Create" }).click();
-  await page.waitForURL("**/ui/threads/by%20hand");
+  await page.waitForURL("**/ui/threads/by-hand");
   await connected(page);
   await type(page, "echo to$((1+1))day; printf '\\033[31mred\\033[0m \\u65e5\\u672c\\n'");
   await shows(page, /^to2day$/m);
