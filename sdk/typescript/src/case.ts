@@ -31,6 +31,7 @@ export const OPAQUE_FIELDS: ReadonlySet<string> = new Set([
   "labels",
   "metrics",
   "policy",
+  "routes",
   "sections",
 ]);
 
