@@ -90,7 +90,7 @@ class Snapshots(unittest.TestCase):
         # The same text is built once.
         again = of_image(image)
         self.assertEqual(again.process.exec("cat /srv/file").result, "of the image\n")
-        self.assertEqual([one.name for one in DAYTONA.snapshot.list().items], [])
+        self.assertEqual([one.name for one in DAYTONA.snapshot.list().items], ["default"])
         for one in (sandbox, again, of_image("debian:12")):
             one.delete()
         with self.assertRaisesRegex(Exception, "exit code 4"):

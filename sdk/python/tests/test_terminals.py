@@ -65,7 +65,9 @@ def test_a_program_ends_with_its_terminal(thread: Thread) -> None:
 
 
 def test_signals_reach_the_program_in_the_foreground(terminal: Terminal) -> None:
-    terminal.type("cat\r")
+    terminal.type("echo ready; cat\r")
+    # What is typed before the program runs is echoed at another time.
+    terminal.wait_for("\nready\n")
     terminal.type("typed\r")
     terminal.wait_for("typed\ntyped\n")
     terminal.signal("INT")
