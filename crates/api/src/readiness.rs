@@ -14,7 +14,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) type ProbeResult = Shared<BoxFuture<'static, Result<(), StoreError>>>;
 
-/// The last test write. Callers need no token, so that they share one write per interval.
+/// The last test write. Callers need no token, so they share one write per interval.
 #[derive(Default)]
 pub(super) struct ReadinessProbe {
     last: Mutex<Option<(Instant, ProbeResult)>>,

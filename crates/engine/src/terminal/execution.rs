@@ -91,14 +91,12 @@ impl Execution {
         let Outputs { stdout, stderr } = self.heads().await?;
         let mut command = self.command_or_lost().await?;
         if command.status.is_end() {
-            // A command that is reported as ended is on stable storage, with the version of its state.
-            command = self.recorded().await?;
+            // It ended while its output was read, so that the output may not be complete.
+            return self.finished().await;
         }
         let progress = *self.progress.borrow();
-        if !command.status.is_end() {
-            command.stdout_bytes = progress.stdout.max(stdout.len() as u64);
-            command.stderr_bytes = progress.stderr.max(stderr.len() as u64);
-        }
+        command.stdout_bytes = progress.stdout.max(stdout.len() as u64);
+        command.stderr_bytes = progress.stderr.max(stderr.len() as u64);
         let receipt = Receipt::new(command, stdout, stderr);
         Ok(Receipt { waiting_for_input: progress.waiting, ..receipt })
     }
