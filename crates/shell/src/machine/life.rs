@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::event::{Action, StateSource};
 use super::keyboard::Keyboard;
-use super::phase::{Ending, Idle, MachinePhase, Poll, PromptState, Redraw};
+use super::phase::{Ending, Idle, MachinePhase, Poll, PromptState, Redraw, START_TIMEOUT};
 use super::{Actions, Machine};
 use crate::effect::Happened;
 use crate::screen;
@@ -39,7 +39,7 @@ impl Machine {
     pub(super) fn started(&mut self, now: Instant, actions: &mut Actions) {
         actions.push(Action::TakeFirstDump);
         self.failures = 0;
-        self.queue.restart_timeouts(now);
+        self.first_prompt = Some(now + START_TIMEOUT);
         self.phase = MachinePhase::Idle(Idle {
             prompt: PromptState::Unknown,
             poll: Poll::starting(now),
@@ -56,6 +56,7 @@ impl Machine {
         actions: &mut Actions,
     ) {
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
+        self.first_prompt = None;
         let mut after_death = false;
         let by_itself = match std::mem::replace(&mut self.phase, MachinePhase::Absent) {
             MachinePhase::Running(run) if !run.has_begun() => {

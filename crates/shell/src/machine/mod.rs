@@ -73,6 +73,8 @@ pub struct Machine {
     key: usize,
     /// How many shells in a row did not come to their prompt.
     failures: u32,
+    /// The shell has read its rc file and draws its first prompt, which takes until then at most.
+    first_prompt: Option<Instant>,
     /// The driver has killed the shell, and wants this one instead.
     replacement: Option<Replacement>,
     /// The terminal ends when its shell exits.
@@ -92,6 +94,7 @@ impl Machine {
             number: 0,
             key: 0,
             failures: 0,
+            first_prompt: None,
             replacement: None,
             ends_with_shell: false,
         }
@@ -244,6 +247,9 @@ impl Machine {
             return;
         }
         self.keyboard.note(bytes, now);
+        if self.keyboard.entered.is_some() {
+            self.prompt_is_there(now);
+        }
         match &mut self.phase {
             MachinePhase::Idle(idle) => {
                 idle.prompt = PromptState::Unknown;
@@ -284,7 +290,10 @@ impl Machine {
     }
 
     fn tick(&mut self, now: Instant, actions: &mut Actions) {
-        if !matches!(self.phase, MachinePhase::Starting(_)) {
+        if self.first_prompt.is_some_and(|due| due <= now) {
+            self.prompt_is_there(now);
+        }
+        if !self.is_starting() {
             self.expire_queued(now, actions);
         }
         match &mut self.phase {
@@ -336,7 +345,21 @@ impl Machine {
             MachinePhase::Idle(idle) => idle.redraw.at.into_iter().chain(idle.poll.at).min(),
             MachinePhase::Absent | MachinePhase::Over => None,
         };
-        own.into_iter().chain(self.queue.next_expiry()).min()
+        let expiry = if self.is_starting() { self.first_prompt } else { self.queue.next_expiry() };
+        own.into_iter().chain(expiry).min()
+    }
+
+    /// Returns whether there is no shell yet that could run a command.
+    fn is_starting(&self) -> bool {
+        self.first_prompt.is_some()
+            || matches!(self.phase, MachinePhase::Absent | MachinePhase::Starting(_))
+    }
+
+    /// The shell can run commands from now on, or a person or a program keeps it from that.
+    fn prompt_is_there(&mut self, now: Instant) {
+        if self.first_prompt.take().is_some() {
+            self.queue.restart_timeouts(now);
+        }
     }
 
     fn enqueue(&mut self, waiting: Waiting, now: Instant, actions: &mut Actions) {

@@ -55,7 +55,9 @@ impl Machine {
             }
             idle.prompt = PromptState::Shown;
             actions.push(Action::SaveModes);
+            self.prompt_is_there(now);
         }
+        let MachinePhase::Idle(idle) = &self.phase else { return };
         let (unchanged, redraw) = (idle.prompt == PromptState::Unchanged, idle.redraw);
         let job = if self.keyboard.entered.is_some() {
             Job::Capture

@@ -651,6 +651,46 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+#[test]
+fn a_timeout_begins_when_the_shell_can_run_a_command() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let mut machine = Machine::new(capabilities);
+    let mut now = Instant::now();
+    let mut later = |millis| {
+        now += Duration::from_millis(millis);
+        now
+    };
+    let prompt = |shown| {
+        MachineEvent::Answer(Answer::Prompt(PromptProbe { files: true, shown, unread: false }))
+    };
+    let finished =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Finish { .. }));
+    machine.step(later(0), MachineEvent::Exec(spec(0, Some(Duration::from_millis(200)))));
+    assert!(!finished(&machine.step(later(300), MachineEvent::Tick)), "there is no shell yet");
+    machine.launched(later(0));
+    machine.step(later(300), MachineEvent::Ready);
+    machine.step(later(0), MachineEvent::DumpRead { complete: true });
+    machine.step(later(0), prompt(false));
+    assert!(!finished(&machine.step(later(300), MachineEvent::Tick)), "no prompt was drawn yet");
+    assert!(machine.deadline().is_some_and(|due| due > later(0)), "the machine does not rest");
+    let actions = machine.step(later(0), prompt(true));
+    assert!(actions.iter().any(|action| matches!(action, Action::Start { .. })), "{actions:?}");
+}
+
+#[test]
+fn a_timeout_counts_while_a_person_keeps_the_shell() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let mut machine = Machine::new(capabilities);
+    let now = Instant::now();
+    machine.launched(now);
+    machine.step(now, MachineEvent::Ready);
+    machine.step(now, MachineEvent::DumpRead { complete: true });
+    machine.step(now, MachineEvent::Typed(b"vi\r"));
+    machine.step(now, MachineEvent::Exec(spec(0, Some(Duration::from_millis(200)))));
+    let actions = machine.step(now + Duration::from_millis(200), MachineEvent::Tick);
+    assert!(actions.iter().any(|action| matches!(action, Action::Finish { .. })), "{actions:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
