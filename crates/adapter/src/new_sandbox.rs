@@ -5,16 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::Value;
 
 use super::{egress::Network, vendor::VendorApi};
-use model::{BuildId, Env, ExpiryAction, LeaseId, OnExpiry, PortAccess, SessionPolicy, ThreadId};
-
-/// Sessions of a sandbox that never end by themselves: the sandbox's own lifetime does.
-pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
-    idle_timeout_s: 10 * 365 * 86_400,
-    max_duration_s: 10 * 365 * 86_400,
-    on_expiry: OnExpiry::Keep,
-    max_running: None,
-    max_cost: None,
-};
+use engine::sandbox::UNLIMITED_SESSION;
+use model::{BuildId, Env, ExpiryAction, LeaseId, PortAccess, SessionPolicy, ThreadId};
 
 #[derive(Debug, Clone)]
 pub struct NewSandbox {

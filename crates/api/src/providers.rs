@@ -5,8 +5,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{App, page::List};
-use provider::{Capabilities, Fidelity};
+use super::{App, error::Problem, page::List};
+use provider::{Capabilities, Fidelity, ProviderError};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
@@ -66,4 +66,29 @@ async fn list(State(app): State<App>) -> axum::Json<List<ProviderView>> {
     });
     items.extend(absent);
     axum::Json(List::whole(items))
+}
+
+/// Refuses the name of a provider that this server does not have.
+pub(super) fn check_provider(app: &App, name: Option<&str>) -> Result<(), Problem> {
+    let providers = app.leases.providers();
+    if name.is_none_or(|name| providers.named(name).is_ok()) {
+        return Ok(());
+    }
+    let known: Vec<&str> = providers.all().map(|provider| provider.name()).collect();
+    Err(Problem::body("/provider", format!("must be one of {}", known.join(", "))))
+}
+
+/// Refuses settings that the provider does not accept.
+pub(super) fn check_settings(
+    app: &App,
+    provider: &str,
+    settings: &serde_json::Value,
+    pointer: &str,
+) -> Result<(), Problem> {
+    let provider = app.leases.providers().named(provider);
+    match provider.ok().and_then(|provider| provider.accepts(settings).err()) {
+        None => Ok(()),
+        Some(ProviderError::Refused { reason, .. }) => Err(Problem::body(pointer, reason)),
+        Some(other) => Err(Problem::body(pointer, other.to_string())),
+    }
 }

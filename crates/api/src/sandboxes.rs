@@ -15,15 +15,14 @@ use super::{
     extract::{Json, OptionalJson, Path, Query},
     page::{self, List},
     params::SandboxPath,
+    providers::{check_provider, check_settings},
     removal::RemovalQuery,
     snapshots::{self, NewSnapshot, SnapshotView},
     terminals::check_env,
-    thread_put::{check_provider, check_settings},
 };
-use engine::sandbox::{Extension, LIFETIME, NATIVE_ORIGIN};
+use engine::sandbox::{Extension, LIFETIME, NATIVE_ORIGIN, UNLIMITED_SESSION};
 use model::{
-    Env, ExpiryAction, OnExpiry, PortAccess, ProjectId, Sandbox, SandboxState, SandboxStatus,
-    SessionPolicy, ThreadId,
+    Env, ExpiryAction, PortAccess, ProjectId, Sandbox, SandboxState, SandboxStatus, ThreadId,
 };
 use provider::Fidelity;
 use store::{SandboxFilter, SandboxOrder, SandboxRecord, StoreError, ThreadChoices};
@@ -43,15 +42,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 const MAX_LABELS: usize = 64;
 const MAX_NAME_BYTES: usize = 100;
 const MAX_TIMEOUT_S: u64 = 10 * 365 * 86_400;
-
-/// Sessions do not end the compute of a sandbox: its own lifetime does.
-const SESSION_POLICY: SessionPolicy = SessionPolicy {
-    idle_timeout_s: MAX_TIMEOUT_S,
-    max_duration_s: MAX_TIMEOUT_S,
-    on_expiry: OnExpiry::Keep,
-    max_running: None,
-    max_cost: None,
-};
 
 /// A sandbox to create; all fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -290,7 +280,7 @@ async fn create(
         project_id: Some(project.clone()),
         provider: Some(provider),
         spec: (!settings.is_empty()).then_some(Value::Object(settings)),
-        policy: Some(SESSION_POLICY),
+        policy: Some(UNLIMITED_SESSION),
         env: new.env,
         ..ThreadChoices::default()
     };
@@ -622,7 +612,7 @@ async fn fork(
     let choices = ThreadChoices {
         project_id: Some(project),
         provider: Some(original.lease.provider.clone()),
-        policy: Some(SESSION_POLICY),
+        policy: Some(UNLIMITED_SESSION),
         env: Some(original.thread.env.clone()),
         cwd: original.thread.cwd.clone(),
         ..ThreadChoices::default()

@@ -11,12 +11,12 @@ use super::{
     App,
     error::Problem,
     extract::{OptionalJson, Path},
+    providers::{check_provider, check_settings},
     terminals::check_env,
     threads::{ThreadView, thread_view},
 };
 use base::event::EventKind;
 use model::{Env, Hours, LeaseId, Money, OnExpiry, ProjectId, SessionPolicy, ThreadId};
-use provider::ProviderError;
 use store::ThreadChoices;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -66,31 +66,6 @@ struct ThreadRequest {
     cwd: Option<String>,
     /// Labels set by clients.
     labels: Option<BTreeMap<String, String>>,
-}
-
-/// Refuses the name of a provider that this server does not have.
-pub(super) fn check_provider(app: &App, name: Option<&str>) -> Result<(), Problem> {
-    let providers = app.leases.providers();
-    if name.is_none_or(|name| providers.named(name).is_ok()) {
-        return Ok(());
-    }
-    let known: Vec<&str> = providers.all().map(|provider| provider.name()).collect();
-    Err(Problem::body("/provider", format!("must be one of {}", known.join(", "))))
-}
-
-/// Refuses settings that the provider does not accept.
-pub(super) fn check_settings(
-    app: &App,
-    provider: &str,
-    settings: &serde_json::Value,
-    pointer: &str,
-) -> Result<(), Problem> {
-    let provider = app.leases.providers().named(provider);
-    match provider.ok().and_then(|provider| provider.accepts(settings).err()) {
-        None => Ok(()),
-        Some(ProviderError::Refused { reason, .. }) => Err(Problem::body(pointer, reason)),
-        Some(other) => Err(Problem::body(pointer, other.to_string())),
-    }
 }
 
 /// Create a thread with options, or change one.

@@ -17,12 +17,8 @@ use super::{
     },
     volume::DaytonaMount,
 };
-use adapter::{
-    Adapter,
-    new_sandbox::{NewSandbox, UNLIMITED_SESSION},
-    port,
-    vendor::VendorApi,
-};
+use adapter::{Adapter, new_sandbox::NewSandbox, port, vendor::VendorApi};
+use engine::sandbox::UNLIMITED_SESSION;
 use model::{Env, OnExpiry, PortAccess, ProjectId, SandboxState, SessionPolicy};
 
 const MAX_LABELS: usize = 100;

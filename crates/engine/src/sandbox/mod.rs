@@ -25,8 +25,8 @@ use crate::{
 };
 use base::{clock::Clock, event::Events};
 use model::{
-    ProjectId, Sandbox, SandboxEvent, SandboxState, SandboxStatus, SessionPolicy, ThreadId,
-    Timestamp,
+    OnExpiry, ProjectId, Sandbox, SandboxEvent, SandboxState, SandboxStatus, SessionPolicy,
+    ThreadId, Timestamp,
 };
 use provider::Fidelity;
 use store::{
@@ -35,6 +35,14 @@ use store::{
 
 /// Sandboxes of one server; each has compute of its own.
 const MAX_SANDBOXES: u64 = 10_000;
+/// Sessions that do not end the compute of a sandbox: its own lifetime does.
+pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
+    idle_timeout_s: 10 * 365 * 86_400,
+    max_duration_s: 10 * 365 * 86_400,
+    on_expiry: OnExpiry::Keep,
+    max_running: None,
+    max_cost: None,
+};
 /// The API of this server itself, as the origin of a sandbox.
 pub const NATIVE_ORIGIN: &str = "stead";
 /// The fact of a native sandbox how many seconds each of its lifetimes has.
