@@ -176,8 +176,8 @@ fn commands_are_answered_however_often_their_shells_are_killed() {
         // As a quota does: for a while each new shell is killed, too, until the host starts no more.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let calm = Instant::now() + Duration::from_millis(600);
-                while Instant::now() < calm {
+                let until = Instant::now() + Duration::from_millis(600);
+                while Instant::now() < until {
                     kill_descendants(host);
                 }
                 let_pass(Duration::from_millis(300));

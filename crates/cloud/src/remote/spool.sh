@@ -117,7 +117,8 @@ group() { read -r g <"/proc/$1/stat" || return; set -- ${g##*) }; echo "$3"; }
 signal() {
   o=; v=; ! runs || o=$(group "$r")
   for p in $l; do
-    g=$(group "$p"); case " $v " in *" ${g:-$v} "*) continue ;; esac
+    g=$(group "$p"); [ -n "$g" ] || continue
+    case " $v " in *" $g "*) continue ;; esac
     if [ "$g" = "$o" ]; then kill "-$1" "$p"; else v="$v $g"; kill "-$1" "-$g"; fi
   done 2>/dev/null
 }
