@@ -252,7 +252,7 @@ impl From<FileError> for Problem {
             FileError::Changed { .. } => Code::VersionConflict,
             FileError::NotSupported { .. } => Code::NotSupported,
             FileError::NoSpace => Code::DiskFull,
-            FileError::Unavailable { reason } => {
+            FileError::Unavailable { reason } | FileError::DiskFailed { reason, .. } => {
                 tracing::warn!(reason, "the file store is unavailable");
                 Code::StoreUnavailable
             }

@@ -57,6 +57,9 @@ pub enum FileError {
     BadPattern { reason: String },
     #[error("the disk is full")]
     NoSpace,
+    /// The disk does not confirm that the content is stored.
+    #[error("the disk failed to store {path:?}: {reason}")]
+    DiskFailed { path: String, reason: String },
     /// A temporary failure; a retry may succeed.
     #[error("the memories are unavailable: {reason}")]
     Unavailable { reason: String },
@@ -86,6 +89,7 @@ impl FileError {
             | Self::TooLarge { path, .. }
             | Self::Changed { path }
             | Self::NotSupported { path, .. }
+            | Self::DiskFailed { path, .. }
             | Self::Io { path, .. } => *path = client_path(path),
             Self::Full { .. }
             | Self::BadPattern { .. }
@@ -115,6 +119,7 @@ impl FileError {
             }
             Some(Errno::FBIG) => Self::TooLarge { path, limit: u64::MAX },
             Some(Errno::NOSPC | Errno::DQUOT) => Self::NoSpace,
+            Some(Errno::IO) => Self::DiskFailed { path, reason: source.to_string() },
             Some(Errno::NXIO | Errno::NODEV) => Self::NotRegular { path, kind: "a device" },
             Some(Errno::AGAIN) => Self::Changed { path },
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {

@@ -189,6 +189,15 @@ impl Commands {
         self.settled.iter().any(|(name, _)| name == id)
     }
 
+    /// Keeps the output of a running command if this process is killed, because a client has seen it.
+    pub fn persist(&mut self, id: &str) {
+        if let Some(command) = self.by_id.get_mut(id)
+            && command.phase == Phase::Running
+        {
+            command.outputs.iter_mut().for_each(Output::persist);
+        }
+    }
+
     /// Reads a part of a command's output; `None` if there is no such command. The flag says that
     /// nothing will ever follow it.
     pub fn read(
@@ -272,11 +281,11 @@ impl Commands {
     }
 }
 
-/// Opens the stored output of a command.
+/// Opens the output of a command that another host left, which may have been killed.
 fn stored(dir: &Path, id: &str) -> [Output; 2] {
     [".out", ".err"].map(|end| {
         let path = dir.join(format!("{id}{end}"));
-        match Output::open(path.clone()) {
+        match Output::left(path.clone()) {
             Ok(mut output) => {
                 output.settle();
                 output

@@ -75,6 +75,11 @@ impl Driver {
         &self.executor.streams.commands
     }
 
+    /// Keeps the output of a running command if this process is killed.
+    pub fn persist(&mut self, command: &str) {
+        self.executor.streams.commands.persist(command);
+    }
+
     /// Drops a command from memory. Its output stays on disk for a while.
     pub fn forget(&mut self, command: &str) -> bool {
         self.executor.streams.commands.forget(command)

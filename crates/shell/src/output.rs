@@ -37,6 +37,8 @@ pub struct Output {
     path: PathBuf,
     keep: Keep,
     written: u64,
+    /// Writing failed, as on a full disk: the bytes from this offset on are only counted.
+    cut: Option<u64>,
     place: Storage,
     /// The next bytes go to disk at once, however few they are.
     persistent: bool,
@@ -48,8 +50,6 @@ enum Storage {
     Disk(File),
     /// On disk, without an open descriptor.
     Settled,
-    /// Writing failed: only the count is left.
-    Nowhere,
 }
 
 /// A part of the output.
@@ -67,13 +67,14 @@ impl Output {
     /// Creates an empty output, which moves to a file at `path` when it grows.
     pub fn new(path: PathBuf, keep: Keep) -> Self {
         let place = Storage::Memory(Vec::new());
-        Self { path, keep, written: 0, place, persistent: false }
+        Self { path, keep, written: 0, cut: None, place, persistent: false }
     }
 
     /// Returns output that another executable of this host had in memory.
     pub fn remembered(path: PathBuf, keep: Keep, bytes: Vec<u8>) -> Self {
         let written = bytes.len() as u64;
-        Self { path, keep, written, place: Storage::Memory(bytes), persistent: false }
+        let place = Storage::Memory(bytes);
+        Self { path, keep, written, cut: None, place, persistent: false }
     }
 
     /// Opens output on disk, to be read or continued.
@@ -93,7 +94,8 @@ impl Output {
         }
         let keep = Keep { head: u64::from_le_bytes(*head), tail: u64::from_le_bytes(*tail) };
         let written = u64::from_le_bytes(*written);
-        Ok(Self { path, keep, written, place: Storage::Disk(file), persistent: true })
+        let place = Storage::Disk(file);
+        Ok(Self { path, keep, written, cut: None, place, persistent: true })
     }
 
     /// Opens the output of another host, only to be read. A host that was killed did not store the length:
@@ -122,32 +124,32 @@ impl Output {
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.place {
             Storage::Memory(bytes) => Some(bytes),
-            Storage::Disk(_) | Storage::Settled | Storage::Nowhere => None,
+            Storage::Disk(_) | Storage::Settled => None,
         }
     }
 
-    /// Appends bytes.
+    /// Appends bytes. If they cannot be stored, those before them stay readable.
     pub fn append(&mut self, bytes: &[u8]) {
+        if self.cut.is_none() && self.store(bytes).is_err() {
+            self.cut = Some(self.written.min(self.keep.head));
+        }
+        self.written += bytes.len() as u64;
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Storage::Memory(kept) = &mut self.place {
             let most =
                 MAX_MEMORY_BYTES.min(usize::try_from(self.keep.head).unwrap_or(MAX_MEMORY_BYTES));
             if kept.len() + bytes.len() <= most && (!self.persistent || bytes.is_empty()) {
                 kept.extend_from_slice(bytes);
-                self.written += bytes.len() as u64;
-                return;
+                return Ok(());
             }
-            let kept = std::mem::take(kept);
-            self.place = match spill(&self.path, self.keep, &kept) {
-                Ok(file) => Storage::Disk(file),
-                Err(_) => Storage::Nowhere,
-            };
+            self.place = Storage::Disk(spill(&self.path, self.keep, kept)?);
         }
-        if let Storage::Disk(file) = &self.place
-            && write(file, self.keep, self.written, bytes).is_err()
-        {
-            self.place = Storage::Nowhere;
+        match &self.place {
+            Storage::Disk(file) => write(file, self.keep, self.written, bytes),
+            Storage::Memory(_) | Storage::Settled => Err(io::ErrorKind::Unsupported.into()),
         }
-        self.written += bytes.len() as u64;
     }
 
     /// Moves the output to disk, now and for all further bytes, so that it survives if this process is
@@ -156,8 +158,9 @@ impl Output {
         self.persistent = true;
         if let Storage::Memory(kept) = &self.place
             && !kept.is_empty()
+            && let Ok(file) = spill(&self.path, self.keep, kept)
         {
-            self.place = spill(&self.path, self.keep, kept).map_or(Storage::Nowhere, Storage::Disk);
+            self.place = Storage::Disk(file);
         }
     }
 
@@ -167,7 +170,10 @@ impl Output {
             return;
         }
         if let Storage::Memory(kept) = &self.place {
-            self.place = spill(&self.path, self.keep, kept).map_or(Storage::Nowhere, Storage::Disk);
+            match spill(&self.path, self.keep, kept) {
+                Ok(file) => self.place = Storage::Disk(file),
+                Err(_) => self.cut = self.cut.or(Some(self.written)),
+            }
         }
         self.written = offset;
     }
@@ -185,7 +191,9 @@ impl Output {
     /// Returns at most `limit` bytes from `from` on, or from the next byte that was kept.
     pub fn read(&self, from: u64, limit: usize) -> io::Result<Piece> {
         let from = self.kept_from(from);
-        let available = if from < self.keep.head && from < self.written {
+        let available = if let Some(cut) = self.cut.filter(|cut| from < *cut) {
+            cut - from
+        } else if from < self.keep.head && from < self.written {
             self.keep.head.min(self.written) - from
         } else {
             self.written - from
@@ -199,9 +207,6 @@ impl Output {
             }
             Storage::Disk(file) => read(file, self.keep, from, &mut bytes)?,
             Storage::Settled => read(&File::open(&self.path)?, self.keep, from, &mut bytes)?,
-            Storage::Nowhere => {
-                return Ok(Piece { offset: self.written, next: self.written, bytes: Vec::new() });
-            }
         }
         Ok(Piece { offset: from, next: from + length as u64, bytes })
     }
@@ -209,31 +214,33 @@ impl Output {
     /// Returns the first offset at or after `from` that was kept.
     fn kept_from(&self, from: u64) -> u64 {
         let from = from.min(self.written);
+        if self.cut.is_some_and(|cut| from >= cut) {
+            return self.written;
+        }
         let tail = self.written.saturating_sub(self.keep.tail).max(self.keep.head);
         if from >= self.keep.head && from < tail { tail.min(self.written) } else { from }
     }
 
-    /// Moves the output to disk and closes the file, so that it uses neither memory nor a descriptor.
+    /// Moves the output to disk and closes the file, so that it uses neither memory nor a descriptor. If the
+    /// disk is full, the output stays in memory.
     pub fn settle(&mut self) {
-        match &mut self.place {
+        self.note();
+        match &self.place {
             Storage::Memory(kept) if kept.is_empty() => {}
             Storage::Memory(kept) => {
-                let kept = std::mem::take(kept);
-                let spilled = spill(&self.path, self.keep, &kept);
-                self.place = spilled.map_or(Storage::Nowhere, |_| Storage::Settled);
+                if spill(&self.path, self.keep, kept).is_ok() {
+                    self.place = Storage::Settled;
+                }
             }
-            Storage::Disk(file) => {
-                let written = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
-                self.place = written.map_or(Storage::Nowhere, |()| Storage::Settled);
-            }
-            Storage::Settled | Storage::Nowhere => {}
+            Storage::Disk(_) | Storage::Settled => self.place = Storage::Settled,
         }
     }
 
     /// Stores the length in the file, for the executable that continues it.
     pub fn note(&self) {
         if let Storage::Disk(file) = &self.place {
-            let _ = file.write_all_at(&self.written.to_le_bytes(), HEADER - 8);
+            let readable = self.cut.unwrap_or(self.written);
+            let _ = file.write_all_at(&readable.to_le_bytes(), HEADER - 8);
         }
     }
 
@@ -253,8 +260,13 @@ fn spill(path: &Path, keep: Keep, bytes: &[u8]) -> io::Result<File> {
         start.extend_from_slice(&number.to_le_bytes());
     }
     start.extend_from_slice(bytes);
-    file.write_all_at(&start, 0)?;
-    Ok(file)
+    match file.write_all_at(&start, 0) {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            let _ = std::fs::remove_file(path);
+            Err(error)
+        }
+    }
 }
 
 /// Returns the position of `offset` in the file, and how many bytes follow contiguously.
@@ -378,6 +390,35 @@ mod tests {
         drop(output);
         let read = Output::left(path).unwrap();
         assert_eq!(read.read(0, 100).unwrap().bytes, b"before, after");
+    }
+
+    #[test]
+    fn what_was_received_before_the_disk_was_full_stays_readable() {
+        let scratch = Scratch::new("full");
+        let check = |output: &Output, first: &[u8], written| {
+            assert_eq!(output.read(0, 1 << 20).unwrap().bytes, first);
+            let after = output.read(first.len() as u64, 1 << 20).unwrap();
+            assert_eq!(after, Piece { offset: written, next: written, bytes: Vec::new() });
+        };
+        // A file cannot be created below a directory that does not exist.
+        let missing = scratch.0.join("missing/o");
+        let mut output = Output::new(missing, Keep { head: 1 << 20, tail: 5 });
+        output.append(&[b'x'; 30_000]);
+        output.append(&[b'y'; 5_000]);
+        output.append(b"z");
+        check(&output, &[b'x'; 30_000], 35_001);
+        output.settle();
+        check(&output, &[b'x'; 30_000], 35_001);
+
+        let mut output = Output::new(scratch.0.join("o"), Keep { head: 1 << 20, tail: 5 });
+        output.append(&[b'x'; 40_000]);
+        // The kernel refuses to write to a descriptor that was opened for reading.
+        output.place = Storage::Disk(File::open(&output.path).unwrap());
+        output.append(b"y");
+        check(&output, &[b'x'; 40_000], 40_001);
+        output.settle();
+        check(&output, &[b'x'; 40_000], 40_001);
+        check(&Output::left(scratch.0.join("o")).unwrap(), &[b'x'; 40_000], 40_000);
     }
 
     proptest! {

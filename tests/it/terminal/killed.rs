@@ -273,3 +273,37 @@ fn a_repeated_key_is_answered_when_its_time_to_yield_is_over() {
     let again = request(&server).send().expect(200);
     assert_eq!(again["status"], "running", "{again}");
 }
+
+#[test]
+fn output_that_a_client_has_read_outlives_the_host_and_its_successor() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", "true");
+    // The first bytes are read as soon as they are there; the rest follows after the file was created.
+    let go = home.path().join("go");
+    let text = format!(
+        "printf first; while [ ! -e '{}' ]; do sleep 0.01; done; seq 4000; sleep 600",
+        go.display()
+    );
+    let body = json!({"command": text, "yield_ms": 1});
+    let started = client.post("/api/threads/t/exec", body).json();
+    let id = started["command_id"].as_str().unwrap_or_else(|| panic!("{started}"));
+    let output = || client.get(&format!("/api/commands/{id}/output?limit=1000000")).text();
+    let reads = |expected: &str| match output() {
+        read if read == expected => Ok(()),
+        read => Err(read),
+    };
+    wait_for("the first bytes", || reads("first"));
+    std::fs::write(&go, "").unwrap();
+    let expected = format!("first{}", (1..=4000).map(|n| format!("{n}\n")).collect::<String>());
+    wait_for("all bytes", || reads(&expected));
+    home.end_hosts();
+    wait_for("the loss of the command", || {
+        let receipt = client.get(&format!("/api/commands/{id}")).json();
+        if receipt["status"] == "lost" { Ok(()) } else { Err(receipt) }
+    });
+    assert_eq!(output().len(), expected.len(), "from the files of the dead host");
+    exec(&client, "t", "true");
+    assert_eq!(output(), expected, "from the next host");
+}

@@ -488,6 +488,7 @@ impl Host {
             Request::ExecRead { seq, command, stream, from, limit } => {
                 let key = self.find_command(&command)?;
                 let nth = number(stream)?;
+                self.drive(key, |driver, _, _| driver.persist(&command));
                 let driver = self.terminals.get(key).and_then(|found| found.driver.as_ref());
                 let limit = (limit as usize).clamp(1, MAX_CHUNK);
                 let read =
@@ -500,6 +501,7 @@ impl Host {
             }
             Request::ExecWatch { seq, command, from_out, from_err } => {
                 let key = self.find_command(&command)?;
+                self.drive(key, |driver, _, _| driver.persist(&command));
                 self.reply(connection, seq, ReplyCode::Ok, String::new());
                 let watches = self.exec.watches.entry(command.clone()).or_default();
                 watches.retain(|watch| watch.connection != connection);
