@@ -65,3 +65,21 @@ fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
     client.get("/api/threads/before").expect(200);
     client.put("/api/threads/later", json!({})).expect_success();
 }
+
+#[test]
+fn a_file_that_the_disk_does_not_confirm_is_refused_and_stays_as_it_was() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let write = |content: &[u8]| {
+        client.request("PUT", "/api/threads/t/fs/write?path=/workspace/f").body(content).send()
+    };
+    client.put("/api/threads/t", json!({})).expect_success();
+    write(b"before").expect_success();
+    let Some(mut strace) = fail_syncs(&server) else { return };
+    assert_eq!(write(b"after").problem(503), "store_unavailable");
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    let read = client.get("/api/threads/t/fs/read?path=/workspace/f");
+    assert_eq!((read.status, read.text().as_str()), (200, "before"));
+}
