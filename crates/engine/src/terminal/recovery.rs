@@ -211,17 +211,25 @@ impl Terminals {
     ) -> Result<HostLink, TerminalError> {
         let instance = running.instance.instance_id.clone();
         let lease = &running.lease_id;
+        let unreachable = || TerminalError::Unreachable { lease: lease.clone() };
         let slot = {
             let mut links = self.0.links.lock();
             links.entry(instance.clone()).or_default().clone()
         };
-        let mut slot = slot.lock().await;
+        let mut slot = match seeker {
+            Seeker::Recovery => slot.lock().await,
+            // The recovery holds the lock while it waits for a late greeting.
+            Seeker::Request => tokio::select! {
+                biased;
+                slot = slot.lock() => slot,
+                () = self.is_unreachable(lease) => return Err(unreachable()),
+            },
+        };
         if let Some(link) = &*slot
             && !link.closed().is_cancelled()
         {
             return Ok(link.clone());
         }
-        let unreachable = || TerminalError::Unreachable { lease: lease.clone() };
         if seeker == Seeker::Request && self.unreachable_since(lease).is_some() {
             return Err(unreachable());
         }
