@@ -1,109 +1,142 @@
-//! Parses server-sent events.
+//! `stead events` and `stead wait`: following what happens on a server.
 
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use http::Method;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::client::ApiResponse;
+use super::{
+    client::{ApiClient, ApiResponse, ServerArgs, escape},
+    exec, names,
+    reconnect::Reconnect,
+    show::{self, PrintArgs, line},
+    sse::EventStream,
+};
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ServerEvent {
-    pub(super) name: String,
-    pub(super) data: Value,
+/// How long one request waits for the end of a command.
+const WAIT_MS: u32 = 30_000;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  stead events\n  stead events --type command_waiting --json\n\n\
+    Follows a restart of the server without missing an event, as far as the server keeps them."
+)]
+pub(super) struct EventsArgs {
+    /// Only events of this type; may be repeated
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Start after this event id, instead of now
+    #[arg(long, value_name = "ID")]
+    from: Option<u64>,
+    /// Stop after this many events
+    #[arg(short = 'n', long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    form: PrintArgs,
+    #[command(flatten)]
+    target: ServerArgs,
 }
 
-pub(super) struct EventStream {
-    answer: ApiResponse,
-    parser: SseParser,
-}
-
-impl EventStream {
-    pub(super) fn new(answer: ApiResponse) -> EventStream {
-        EventStream { answer, parser: SseParser::default() }
-    }
-
-    /// Returns the next event; `None` at the end of the stream.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
-        loop {
-            if let Some(event) = self.parser.next() {
-                return Ok(Some(event));
+pub(super) async fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
+    let client = args.target.client()?;
+    let mut last = args.from;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut reconnect = Reconnect::default();
+    while left > 0 {
+        let mut events = match subscribe(&client, last).await {
+            Ok(answer) => EventStream::new(answer),
+            Err(error) => {
+                reconnect.pause(&client, error).await?;
+                continue;
             }
-            match self.answer.chunk().await? {
-                Some(bytes) => self.parser.push(&bytes),
-                None => return Ok(None),
+        };
+        reconnect.connected();
+        while left > 0
+            && let Ok(Some(event)) = events.next().await
+        {
+            last = event.id.or(last);
+            if !args.types.is_empty() && !args.types.contains(&event.name) {
+                continue;
             }
+            left -= 1;
+            print(args.form, &event.name, event.data)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Default)]
-struct SseParser {
-    buffer: Vec<u8>,
-    /// How many bytes of the buffer are known to contain no line end.
-    scanned: usize,
+async fn subscribe(client: &ApiClient, last: Option<u64>) -> anyhow::Result<ApiResponse> {
+    let from = last.map(|last| format!("?from={last}")).unwrap_or_default();
+    let headers = [("accept", "text/event-stream")];
+    client.send(Method::GET, &format!("/api/events{from}"), None, &headers).await
+}
+
+fn print(form: PrintArgs, name: &str, mut data: Value) -> std::io::Result<()> {
+    if form.json {
+        if let Value::Object(fields) = &mut data {
+            fields.entry("type").or_insert_with(|| name.into());
+        }
+        return show::json_line(&data);
+    }
+    line(&format!("{name:<24} {}", show::plain(&data)))
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  stead wait build                 wait for the last command of a thread\n  \
+    stead wait cmd_0198… --timeout 10m\n\n\
+    Exit status: that of the command; 124 if it timed out or --timeout passed, 125 if there is no result."
+)]
+pub(super) struct WaitArgs {
+    /// Command id, or terminal or thread for its last command
+    #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
-    data: String,
+    /// Stop waiting after this time, such as 30s or 2m; the command keeps running
+    #[arg(long, value_name = "TIME", value_parser = config::parse_duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    form: PrintArgs,
+    #[command(flatten)]
+    target: ServerArgs,
 }
 
-impl SseParser {
-    fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    fn next(&mut self) -> Option<ServerEvent> {
-        loop {
-            let end = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n');
-            let Some(end) = end.map(|end| end + self.scanned) else {
-                self.scanned = self.buffer.len();
-                return None;
-            };
-            let line: Vec<u8> = self.buffer.drain(..=end).collect();
-            self.scanned = 0;
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end_matches(['\n', '\r']);
-            if line.is_empty() {
-                let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-                if data.is_empty() {
-                    continue;
+pub(super) async fn wait(args: WaitArgs) -> anyhow::Result<ExitCode> {
+    let client = args.target.client()?;
+    let command = match args.name.starts_with("cmd_") {
+        true => args.name.clone(),
+        false => last_command(&client, &args.name).await?,
+    };
+    let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
+    let mut reconnect = Reconnect::default();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let wait = left.map_or(WAIT_MS.into(), |left| left.as_millis().min(WAIT_MS.into()));
+        let path = format!("/api/commands/{}?wait_ms={wait}", escape(&command));
+        match client.get(&path).await {
+            Ok(receipt) if exec::has_ended(&receipt) => {
+                if args.form.json {
+                    show::json(&receipt)?;
                 }
-                let data = serde_json::from_str(&data).unwrap_or(Value::Null);
-                return Some(ServerEvent { name, data });
+                return exec::exit_code(&receipt);
             }
-            let (field, value) = line.split_once(':').unwrap_or((line, ""));
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match field {
-                "event" => self.name = value.to_owned(),
-                "data" => {
-                    if !self.data.is_empty() {
-                        self.data.push('\n');
-                    }
-                    self.data.push_str(value);
-                }
-                // Ids, retry times and comments are not needed.
-                _ => {}
+            Ok(_) if left.is_some_and(|left| left.is_zero()) => {
+                eprintln!("stead: {command} still runs");
+                return Ok(ExitCode::from(exec::TIMED_OUT));
             }
+            Ok(_) => reconnect.connected(),
+            Err(error) => reconnect.pause(&client, error).await?,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn events_are_reassembled_from_pieces_of_any_size() {
-        let text = ": hi\nretry: 500\n\nevent: stdout\nid: 4\ndata: {\"a\":\ndata: 1}\n\nevent: x\n\
-                    data: 2\r\n\r\n";
-        for size in 1..text.len() {
-            let (mut parser, mut seen) = (SseParser::default(), Vec::new());
-            for piece in text.as_bytes().chunks(size) {
-                parser.push(piece);
-                while let Some(event) = parser.next() {
-                    seen.push((event.name, event.data));
-                }
-            }
-            let expected = [("stdout".to_owned(), json!({"a": 1})), ("x".to_owned(), json!(2))];
-            assert_eq!(seen, expected, "pieces of {size}");
-        }
+async fn last_command(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    let terminal = names::terminal(client, name, names::IfMissing::Fail).await?;
+    let path = format!("/api/terminals/{}/commands", escape(&terminal));
+    let commands = client.list(&path, 1).await?;
+    match commands.first() {
+        Some(command) => names::id(command, "command_id"),
+        None => anyhow::bail!("no command has run in {name:?}"),
     }
 }

@@ -15,25 +15,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
     attach::data,
-    client::{ApiClient, ApiError, NoServer, NoTls, ServerArgs, escape},
-    events::EventStream,
+    client::{ApiClient, ServerArgs, escape},
     names,
+    reconnect::{NOTICE_AFTER, RETRY_DELAY, Reconnect},
     show::{PrintArgs, line},
+    sse::EventStream,
 };
 use config::parse_duration;
 
 /// The exit status of a command that timed out, as `timeout` uses it.
-const TIMED_OUT: u8 = 124;
+pub(super) const TIMED_OUT: u8 = 124;
 /// The exit status if the outcome is unknown or the command never ran.
 const NO_RESULT: u8 = 125;
 /// How long one request for output waits for more.
 const OUTPUT_WAIT_MS: u32 = 10_000;
-/// How long to wait for a server that is unreachable or asks for a retry.
-const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The delay between two attempts to reach the server.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The time without a result after which a notice names what we wait for.
-const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// The time without a response after which a notice is printed. A sandbox may have to be created first.
 const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
 /// How many commands of a terminal are searched for the running one.
@@ -117,8 +112,7 @@ async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
         stream: args.stream,
         command: None,
         seen: [0; 2],
-        connected: false,
-        notice: WaitNotice::default(),
+        reconnect: Reconnect::default(),
     };
     let receipt = follow.run(&path, &body, &key).await?;
     if args.json {
@@ -140,36 +134,12 @@ struct ExecFollower<'a> {
     command: Option<String>,
     /// Bytes received of stdout and stderr.
     seen: [u64; 2],
-    /// Whether the server was reached at least once.
-    connected: bool,
-    notice: WaitNotice,
-}
-
-/// Prints what we wait for, once for each reason, if it takes longer than [`NOTICE_AFTER`].
-#[derive(Default)]
-struct WaitNotice {
-    since: Option<tokio::time::Instant>,
-    printed: Option<String>,
-}
-
-impl WaitNotice {
-    fn waiting_for(&mut self, reason: &str) {
-        let since = *self.since.get_or_insert_with(tokio::time::Instant::now);
-        if since.elapsed() >= NOTICE_AFTER && self.printed.as_deref() != Some(reason) {
-            eprintln!("stead: {reason}");
-            self.printed = Some(reason.to_owned());
-        }
-    }
-
-    fn clear(&mut self) {
-        *self = WaitNotice::default();
-    }
+    reconnect: Reconnect,
 }
 
 impl ExecFollower<'_> {
     async fn run(&mut self, path: &str, body: &Value, key: &str) -> anyhow::Result<Value> {
         let headers = [("accept", "text/event-stream"), ("idempotency-key", key)];
-        let deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
         // One for all connections: Ctrl-C between two of them is kept for the next.
         let mut interrupts = None;
         loop {
@@ -185,8 +155,7 @@ impl ExecFollower<'_> {
             };
             let error = match started {
                 Ok(answer) => {
-                    self.connected = true;
-                    self.notice.clear();
+                    self.reconnect.connected();
                     let interrupts = match &mut interrupts {
                         Some(interrupts) => interrupts,
                         none => none.insert(signal(SignalKind::interrupt())?),
@@ -202,33 +171,8 @@ impl ExecFollower<'_> {
             if let (Some(command), Some(interrupts)) = (self.command.clone(), &mut interrupts) {
                 return self.rejoin(&command, interrupts).await;
             }
-            self.pause(error, deadline).await?;
+            self.reconnect.pause(self.client, error).await?;
         }
-    }
-
-    /// Waits before the next attempt; returns the error if another attempt would not help.
-    async fn pause(
-        &mut self,
-        error: anyhow::Error,
-        deadline: tokio::time::Instant,
-    ) -> anyhow::Result<()> {
-        self.connected |= !error.is::<NoServer>();
-        let pause = match retry_in(&error, self.connected) {
-            Some(pause) if tokio::time::Instant::now() + pause <= deadline => pause,
-            Some(_) | None => return Err(error),
-        };
-        let reason = match error.downcast_ref::<ApiError>() {
-            Some(refusal) => format!("waiting; the server asks to try again: {}", refusal.detail),
-            None => format!("waiting for {}: {error:#}", self.client.authority()),
-        };
-        // In steps, so that the notice is printed while we wait.
-        let next = tokio::time::Instant::now() + pause;
-        while tokio::time::Instant::now() < next {
-            self.notice.waiting_for(&reason);
-            let step = tokio::time::Instant::now() + RETRY_DELAY;
-            tokio::time::sleep_until(step.min(next)).await;
-        }
-        Ok(())
     }
 
     /// Follows the stream to the result; `None` if it ends before.
@@ -305,10 +249,9 @@ impl ExecFollower<'_> {
     /// Continues after the stream broke: reads the output by offset, then the result.
     async fn rejoin(&mut self, command: &str, interrupts: &mut Signal) -> anyhow::Result<Value> {
         let path = format!("/api/commands/{}", escape(command));
-        let mut deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
         loop {
             match self.client.get(&path).await {
-                Ok(receipt) if receipt["status"] != "running" && receipt["status"] != "queued" => {
+                Ok(receipt) if has_ended(&receipt) => {
                     if self.stream {
                         for stream in [0, 1] {
                             self.seen[stream] = copy(
@@ -332,28 +275,16 @@ impl ExecFollower<'_> {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    self.pause(error, deadline).await?;
+                    self.reconnect.pause(self.client, error).await?;
                     continue;
                 }
             }
-            self.notice.clear();
-            deadline = tokio::time::Instant::now() + UNAVAILABLE_TIMEOUT;
+            self.reconnect.connected();
             if tokio::time::timeout(RETRY_DELAY, interrupts.recv()).await.is_ok() {
                 self.interrupt().await;
             }
         }
     }
-}
-
-/// Returns the delay before the request is repeated; `None` if that would not help.
-fn retry_in(error: &anyhow::Error, connected: bool) -> Option<Duration> {
-    if let Some(refusal) = error.downcast_ref::<ApiError>() {
-        let unavailable = refusal.status == http::StatusCode::SERVICE_UNAVAILABLE;
-        return refusal.retry_after.filter(|_| unavailable).map(|pause| pause.max(RETRY_DELAY));
-    }
-    // A server that never answered is not restarting, and a wrong certificate stays wrong.
-    let hopeless = (error.is::<NoServer>() && !connected) || error.is::<NoTls>();
-    (!hopeless).then_some(RETRY_DELAY)
 }
 
 /// Returns why a command has not started, from the latest commands of its terminal; `None` if it has.
@@ -411,7 +342,11 @@ fn print(stream: usize, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
+pub(super) fn has_ended(receipt: &Value) -> bool {
+    receipt["status"] != "running" && receipt["status"] != "queued"
+}
+
+pub(super) fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
     if receipt["timed_out"].as_bool().unwrap_or_default() {
         eprintln!("stead: the command timed out");
         return Ok(ExitCode::from(TIMED_OUT));

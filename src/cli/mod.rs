@@ -3,6 +3,7 @@
 mod attach;
 mod client;
 mod config;
+mod copy;
 mod env;
 mod events;
 mod exec;
@@ -10,13 +11,16 @@ mod keys;
 mod machine;
 mod memory;
 mod names;
+mod progress;
 mod projects;
 mod raw;
+mod reconnect;
 mod sandboxes;
 mod screen;
 mod settings;
 mod share;
 mod show;
+mod sse;
 mod terminals;
 mod threads;
 mod trust;
@@ -69,6 +73,10 @@ enum Verb {
     History(exec::HistoryArgs),
     /// Print the output of a command
     Output(exec::OutputArgs),
+    /// Wait for the end of a command, and exit with its status
+    Wait(events::WaitArgs),
+    /// Copy files and directories to or from a thread or sandbox
+    Cp(copy::CopyArgs),
     /// Send input to a terminal
     Send(terminals::SendArgs),
     /// Print the screen of a terminal
@@ -120,6 +128,8 @@ enum Verb {
     /// List providers and their capabilities
     #[command(alias = "provider", after_help = "Example:\n  stead providers --json")]
     Providers(threads::PlainArgs),
+    /// Print the events of the server as they happen
+    Events(events::EventsArgs),
     /// Show server status
     #[command(after_help = "Example:\n  stead status --json")]
     Status(threads::PlainArgs),
@@ -194,6 +204,9 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Exec(args) => exec::run(args).await,
         Verb::History(args) => exec::history(args).await,
         Verb::Output(args) => exec::output(args).await,
+        Verb::Wait(args) => events::wait(args).await,
+        Verb::Cp(args) => copy::cp(args).await,
+        Verb::Events(args) => events::events(args).await,
         Verb::Send(args) => terminals::send(args).await,
         Verb::Snapshot(args) => terminals::snapshot(args).await,
         Verb::Logs(args) => terminals::logs(args).await,

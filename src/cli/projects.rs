@@ -1,11 +1,6 @@
 //! Commands for projects.
 
-use std::{
-    io::{IsTerminal, Write},
-    path::PathBuf,
-    process::ExitCode,
-    time::Instant,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -16,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::{
     client::{ServerArgs, escape},
     names,
+    progress::TransferProgress,
     show::{PrintArgs, line, relative},
 };
 
@@ -323,7 +319,7 @@ async fn export(
     let part = file.with_extension("part");
     let made = async {
         let mut out = tokio::fs::File::create(&part).await?;
-        let mut progress = TransferProgress::new("exported", None);
+        let progress = TransferProgress::new("exported", None);
         while let Some(chunk) = answer.chunk().await? {
             out.write_all(&chunk).await?;
             progress.add(chunk.len());
@@ -331,7 +327,7 @@ async fn export(
         out.sync_all().await?;
         tokio::fs::rename(&part, &file).await?;
         progress.end();
-        anyhow::Ok(progress.bytes)
+        anyhow::Ok(progress.bytes())
     };
     match made.await {
         Ok(bytes) if form.json => {
@@ -350,61 +346,21 @@ async fn import(file: PathBuf, form: PrintArgs, target: &ServerArgs) -> anyhow::
     let context = || format!("cannot read {}", file.display());
     let archive = tokio::fs::File::open(&file).await.with_context(context)?;
     let length = archive.metadata().await.with_context(context)?.len();
-    let mut progress = TransferProgress::new("sent", Some(length));
+    let progress = TransferProgress::new("sent", Some(length));
     let client = target.client()?;
+    let counted = progress.clone();
     let sent = client.upload(Method::POST, "/api/projects/import", archive, length, move |count| {
-        progress.add(count);
+        counted.add(count);
     });
     let arrived: Value = serde_json::from_slice(&sent.await?.bytes().await?)?;
     if form.json {
         form.one(&arrived)?;
         return Ok(());
     }
-    eprintln!("\rsent {:.1} MiB", mebibytes(length));
+    progress.end();
     for left in arrived["left_out"].as_array().into_iter().flatten() {
         eprintln!("not in the archive: {left}");
     }
     line(&names::id(&arrived["project"], "project_id")?)?;
     Ok(())
-}
-
-/// Shows the progress of a transfer on standard error.
-struct TransferProgress {
-    what: &'static str,
-    bytes: u64,
-    /// The total, if it is known.
-    of: Option<u64>,
-    shown: Instant,
-    is_terminal: bool,
-}
-
-impl TransferProgress {
-    fn new(what: &'static str, of: Option<u64>) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        Self { what, bytes: 0, of, shown: Instant::now(), is_terminal }
-    }
-
-    fn add(&mut self, count: usize) {
-        self.bytes += count as u64;
-        if self.is_terminal && self.shown.elapsed().as_millis() >= 100 {
-            self.shown = Instant::now();
-            self.show();
-        }
-    }
-
-    fn show(&self) {
-        let of = self.of.map(|of| format!(" of {:.1}", mebibytes(of))).unwrap_or_default();
-        eprint!("\r{} {:.1}{of} MiB", self.what, mebibytes(self.bytes));
-        let _ = std::io::stderr().flush();
-    }
-
-    fn end(&self) {
-        self.show();
-        eprintln!();
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

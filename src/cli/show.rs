@@ -56,6 +56,11 @@ pub(super) fn json(value: &Value) -> io::Result<()> {
     line(&text?)
 }
 
+/// Prints a JSON value on one line.
+pub(super) fn json_line(value: &Value) -> io::Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
 /// Prints a line. A reader that closed the pipe is not an error.
 pub(super) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -100,7 +105,7 @@ fn cell(item: &Value, pointer: &str) -> String {
 
 /// Formats a value for people: relative times, no JSON. Control characters are escaped, so that a program
 /// cannot control the terminal through them.
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => relative(text),

@@ -293,7 +293,7 @@ pub(super) struct LogsArgs {
     #[arg(short, long)]
     follow: bool,
     /// Lines of scrollback
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(short = 'n', long, default_value_t = 100_000)]
     lines: u32,
 }
 

@@ -21,7 +21,7 @@ use super::{
     page::{self, List},
     params::{CommandPath, TerminalPath},
     receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
-    secrets::{RevealQuery, Secrets},
+    secrets::Secrets,
     signal,
     target::{TargetCommand, TargetTerminal},
 };
@@ -46,18 +46,50 @@ const MAX_WAIT_MS: u64 = 60_000;
 /// Largest response of `/output`.
 const MAX_OUTPUT_RESPONSE_BYTES: u64 = 8 << 20;
 
+/// Selects how long to wait, and whether secrets are shown.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ReceiptQuery {
+    /// `true` returns the values of variables whose names suggest a secret (`…KEY`, `…TOKEN`, `…PASSWORD`);
+    /// by default they are `***`.
+    reveal: Option<bool>,
+    /// Time to wait for the end of the command, in milliseconds; at most 60000.
+    wait_ms: Option<u64>,
+}
+
+/// Returns how long a request may wait.
+fn wait_limit(wait_ms: Option<u64>) -> Result<Duration, Problem> {
+    match wait_ms.unwrap_or(0) {
+        wait if wait > MAX_WAIT_MS => {
+            Err(Problem::query("wait_ms", format!("must be at most {MAX_WAIT_MS}")))
+        }
+        wait => Ok(Duration::from_millis(wait)),
+    }
+}
+
 /// Get the receipt of a command.
 ///
-/// The receipt is available while the command runs and after it has ended.
+/// The receipt is available while the command runs and after it has ended. With `wait_ms` the response is delayed
+/// until the command ends.
 #[utoipa::path(get, path = "/api/commands/{id}", tag = "exec",
-    operation_id = "commands.get", params(CommandPath, RevealQuery),
+    operation_id = "commands.get", params(CommandPath, ReceiptQuery),
     responses((status = 200, description = "The receipt", body = CommandReceipt)))]
 async fn show(
     State(app): State<App>,
     TargetCommand(command, terminal): TargetCommand,
-    Query(query): Query<RevealQuery>,
+    Query(query): Query<ReceiptQuery>,
 ) -> Result<axum::Json<CommandReceipt>, Problem> {
-    let receipt = receipt::read_receipt(&app, command, &terminal, query.secrets()).await?;
+    let secrets = Secrets::new(query.reveal);
+    let wait = wait_limit(query.wait_ms)?;
+    if wait > Duration::ZERO
+        && !command.status.is_end()
+        && let Some(mut execution) = app.terminals.follow(&terminal, &command.command_id).await
+    {
+        let receipt = receipt::wait(&mut execution, Some(wait)).await?;
+        return Ok(axum::Json(CommandReceipt::new(receipt, &terminal, secrets)));
+    }
+    let receipt = receipt::read_receipt(&app, command, &terminal, secrets).await?;
     Ok(axum::Json(receipt))
 }
 
@@ -98,15 +130,12 @@ async fn output(
     if limit == 0 || limit > MAX_OUTPUT_RESPONSE_BYTES {
         return Err(Problem::query("limit", format!("must be 1 to {MAX_OUTPUT_RESPONSE_BYTES}")));
     }
-    let wait = query.wait_ms.unwrap_or(0);
-    if wait > MAX_WAIT_MS {
-        return Err(Problem::query("wait_ms", format!("must be at most {MAX_WAIT_MS}")));
-    }
+    let wait = wait_limit(query.wait_ms)?;
     let from = query.from.unwrap_or(0);
     let mut bytes = Vec::new();
     let (mut offset, mut next, mut end) = (from, from, false);
-    let mut waited = wait == 0;
-    let deadline = tokio::time::Instant::now() + Duration::from_millis(wait);
+    let mut waited = wait == Duration::ZERO;
+    let deadline = tokio::time::Instant::now() + wait;
     loop {
         let left = (limit - bytes.len() as u64).min(wire::MAX_DATA as u64) as u32;
         let chunk = match app.terminals.output(&terminal, &command, stream, next, left).await {

@@ -4,6 +4,7 @@ mod attach;
 mod exec;
 mod sandboxes;
 mod screen;
+mod scripts;
 mod waiting;
 
 use crate::harness::{Home, Server, run};
