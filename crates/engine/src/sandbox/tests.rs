@@ -49,7 +49,7 @@ impl Server {
             max_per_thread: 8,
             max: 8,
             metrics: ServerMetrics::new(),
-            place: Arc::new(move |_| {
+            shell_setup: Arc::new(move |_| {
                 let (env, mounts) = (model::Env::new(), vec![]);
                 Ok(ShellSetup { directory: directory.clone(), env, mounts })
             }),
