@@ -46,7 +46,7 @@ pub async fn build(
         stop.clone(),
     );
     let home = settings.home.clone();
-    let place = move |project: &_| {
+    let shell_setup = move |project: &_| {
         let workspace = workspace(&home, project)?;
         let memories = workspace.memories.to_string_lossy().into_owned();
         let env = Env::from([(Workspace::MEMORIES_VARIABLE.to_owned(), memories)]);
@@ -65,7 +65,7 @@ pub async fn build(
             max_per_thread: settings.terminal.max_per_thread,
             max: settings.terminal.max,
             metrics: metrics.clone(),
-            place: Arc::new(place),
+            shell_setup: Arc::new(shell_setup),
         },
         store.clone(),
         leases.clone(),

@@ -25,7 +25,7 @@ use super::{
     signal,
     target::{TargetCommand, TargetTerminal},
 };
-use engine::terminal::TerminalError;
+use engine::terminal::{StdinAfterWrite, TerminalError};
 use model::{Command, Limit, Source};
 use store::CommandQuery;
 
@@ -220,7 +220,8 @@ async fn stdin(
     if write_id.len() > 200 {
         return Err(Problem::body("/write_id", "must have at most 200 bytes"));
     }
-    app.terminals.feed(&terminal, &command.command_id, write_id, data, input.eof).await?;
+    let after = if input.eof { StdinAfterWrite::Close } else { StdinAfterWrite::KeepOpen };
+    app.terminals.feed(&terminal, &command.command_id, write_id, data, after).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,8 +1,9 @@
-//! Deleting: the rows go first, in one transaction; a task of the server then ends what they stood for.
+//! Deletion: the rows are deleted first, in one transaction; a task of the server then ends the shells and
+//! instances that belonged to them.
 //!
 //! ```text
-//!   delete ──▶ rows gone, leases wanted gone ──▶ caller, which may wait up to `REMOVAL_WAIT`
-//!                       └──▶ task: end shells, destroy leases, remove directories; again until it is done
+//!   delete ──▶ rows deleted, leases to be destroyed ──▶ caller, which may wait up to `REMOVAL_WAIT`
+//!                       └──▶ task: end shells, destroy leases, remove directories; retried until it is done
 //! ```
 //! The transaction that deletes the rows also records the deletion, until the task is done: the next start continues
 //! where a killed server stopped ([`Removals::resume`]), and a repeated `DELETE` finds it in progress.
@@ -28,14 +29,15 @@ use base::event::{EventKind, Events};
 use model::{LeaseId, Terminal, TerminalId, ThreadId, Timestamp};
 use store::{DeletedRows, Store, StoreError, UnfinishedRemoval};
 
-/// How long a caller waits for what it deletes to be gone.
+/// How long a caller waits for the end of a removal.
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 /// Terminals or leases of one removal that are ended at the same time.
 const CONCURRENT_ENDS: usize = 8;
-/// The first pause before what could not be ended is tried again, and the longest.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+/// The wait before the first retry; it doubles with each further one.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The removals under way, by what each removes. Cheap to clone.
+/// The handle to all removals under way. Cheap to clone.
 #[derive(Clone)]
 pub struct Removals(Arc<Shared>);
 
@@ -50,17 +52,17 @@ struct Shared {
     under_way: UnderWay,
 }
 
-/// One name has several removals where something was made again and deleted again while the first was
-/// still being ended.
+/// The removals by the name of the deleted resource. A name has several removals if the resource was created
+/// and deleted again before the first removal was over.
 type UnderWay = Arc<Mutex<HashMap<String, Vec<Removal>>>>;
 
-/// A removal under way, to be waited for.
+/// A removal that a caller can wait for.
 #[derive(Debug, Clone)]
 pub struct Removal(watch::Receiver<bool>);
 
-/// Held by the task that removes something; when it is dropped, the removal is over.
+/// The task's side of a removal; the removal is over when this is dropped.
 #[derive(Debug)]
-pub struct Removing {
+pub struct RemovalGuard {
     under_way: UnderWay,
     names: Vec<String>,
     done: watch::Sender<bool>,
@@ -71,7 +73,7 @@ fn name(noun: &str, id: &dyn Display) -> String {
 }
 
 impl Removals {
-    /// Its tasks end when `stop` is cancelled; [`finished`](Self::finished) waits for them.
+    /// The removal tasks end when `stop` is cancelled; [`finished`](Self::finished) waits for them.
     #[must_use]
     pub fn new(
         store: Store,
@@ -86,19 +88,19 @@ impl Removals {
         Self(Arc::new(shared))
     }
 
-    /// The removal of something, if it is under way.
+    /// Returns the removal of a resource, if it is under way.
     #[must_use]
     pub fn of(&self, noun: &str, id: &dyn Display) -> Option<Removal> {
         self.0.under_way.lock().get(&name(noun, id))?.last().cloned()
     }
 
-    /// Notes that something is being removed.
+    /// Notes that a resource is being removed.
     #[must_use]
-    pub fn begin(&self, noun: &str, id: &dyn Display) -> Removing {
-        Removing::begin(self.0.under_way.clone(), noun, id)
+    pub fn begin(&self, noun: &str, id: &dyn Display) -> RemovalGuard {
+        RemovalGuard::begin(self.0.under_way.clone(), noun, id)
     }
 
-    /// Deletes a terminal. Its rows are gone when this returns; its processes go with the removal.
+    /// Deletes a terminal. Its rows are deleted when this returns; the removal ends its processes.
     pub async fn delete_terminal(
         &self,
         terminal: &Terminal,
@@ -112,8 +114,8 @@ impl Removals {
         }
     }
 
-    /// Deletes a thread and everything only it used. The rows are gone when this returns; what they stood
-    /// for goes with the removal.
+    /// Deletes a thread with its terminals, and its lease if no other thread uses it. The rows are deleted when
+    /// this returns; the removal ends shells and instances.
     pub async fn delete_thread(
         &self,
         id: &ThreadId,
@@ -131,10 +133,10 @@ impl Removals {
         }
     }
 
-    /// The removal by another request, where the rows were gone already.
+    /// Returns the removal that another request began, if the rows were deleted already.
     fn removed_by_another(
         &self,
-        own: Removing,
+        own: RemovalGuard,
         noun: &str,
         id: &dyn Display,
         error: StoreError,
@@ -143,9 +145,9 @@ impl Removals {
         self.of(noun, id).ok_or(error)
     }
 
-    /// Ends what deleted rows leave behind, in a task of the server.
+    /// Ends the shells and instances of deleted rows in a task of the server.
     #[must_use]
-    pub fn end_gone(&self, removing: Removing, gone: DeletedRows) -> Removal {
+    pub fn end_gone(&self, removing: RemovalGuard, gone: DeletedRows) -> Removal {
         for (terminal_id, _) in &gone.terminals {
             self.0.events.publish(EventKind::TerminalDeleted { terminal_id: terminal_id.clone() });
         }
@@ -170,7 +172,7 @@ impl Removals {
 
     fn spawn<F>(
         &self,
-        mut removing: Removing,
+        mut removing: RemovalGuard,
         gone: DeletedRows,
         end: impl FnOnce(DeletedRows) -> F,
     ) -> Removal
@@ -199,10 +201,10 @@ impl Removals {
     }
 }
 
-impl Removing {
-    fn begin(under_way: UnderWay, noun: &str, id: &dyn Display) -> Removing {
+impl RemovalGuard {
+    fn begin(under_way: UnderWay, noun: &str, id: &dyn Display) -> RemovalGuard {
         let done = watch::channel(false).0;
-        let mut removing = Removing { under_way, names: Vec::new(), done };
+        let mut removing = RemovalGuard { under_way, names: Vec::new(), done };
         removing.add(noun, id);
         removing
     }
@@ -218,7 +220,7 @@ impl Removing {
     }
 }
 
-impl Drop for Removing {
+impl Drop for RemovalGuard {
     fn drop(&mut self) {
         let own = self.removal();
         let mut all = self.under_way.lock();
@@ -236,9 +238,9 @@ impl Drop for Removing {
 }
 
 impl Removal {
-    /// Waits until everything is gone, but no longer than [`REMOVAL_WAIT`].
+    /// Waits until the removal is over, at most for [`REMOVAL_WAIT`].
     pub async fn wait(mut self) {
-        // Too late is no error: what is not gone yet is recorded, and goes without us.
+        // A timeout is not an error: the deletion is recorded, and its task completes it.
         let _ = tokio::time::timeout(REMOVAL_WAIT, self.0.wait_for(|done| *done)).await;
     }
 }
@@ -251,13 +253,14 @@ async fn end_shells_without_rows(terminals: &Terminals, gone: &DeletedRows) {
     hosts.dedup();
     hosts.retain(|lease| !gone.leases.contains(lease));
     let reap = |lease: LeaseId| async move { terminals.reap_lease(&lease).await.map(drop) };
-    again("end the shells of deleted terminals of a lease", hosts, reap).await;
+    retry_all("end the shells of deleted terminals of a lease", hosts, reap).await;
 }
 
-/// Ends what deleted rows leave behind, however often that has to be tried, and then forgets the deletion.
+/// Ends the shells and instances of deleted rows, retrying until that succeeds, and then removes the record of
+/// the deletion.
 pub async fn end(store: &Store, terminals: &Terminals, leases: &Leases, gone: DeletedRows) {
     let doomed: HashSet<LeaseId> = gone.leases.iter().cloned().collect();
-    // A shell whose instance goes needs not be told: that would wait for a host that may not answer.
+    // A shell whose instance is destroyed needs no request to its host, which may not answer.
     let (discarded, closed): (Vec<_>, Vec<_>) =
         gone.terminals.into_iter().partition(|(_, lease)| doomed.contains(lease));
     let discarded: Vec<TerminalId> = discarded.into_iter().map(|(id, _)| id).collect();
@@ -272,26 +275,26 @@ pub async fn end(store: &Store, terminals: &Terminals, leases: &Leases, gone: De
                 Err(error) => Err(error),
             }
         };
-        again("destroy a lease", gone.leases, destroy).await;
+        retry_all("destroy a lease", gone.leases, destroy).await;
         let remove = |id: TerminalId| async move { terminals.remove_directory(&id).await };
-        again("remove the directory of a terminal", discarded, remove).await;
+        retry_all("remove the directory of a terminal", discarded, remove).await;
     };
     let close = |id: TerminalId| async move { terminals.close(&id).await };
-    tokio::join!(destroyed, again("end a terminal", closed, close));
+    tokio::join!(destroyed, retry_all("end a terminal", closed, close));
     if let Err(error) = store.finish_removals(gone.removals).await {
-        // The next start finds that nothing is left to end.
+        // The next start repeats the removal and finds nothing to end.
         tracing::warn!(%error, "cannot record that a deletion is complete");
     }
 }
 
-/// Does something for each of several, and again for those for which it failed, with pauses in between.
-async fn again<T, E, F>(doing: &str, mut left: Vec<T>, act: impl Fn(T) -> F)
+/// Applies `act` to each of `left`, and retries those that fail until all have succeeded.
+async fn retry_all<T, E, F>(doing: &str, mut left: Vec<T>, act: impl Fn(T) -> F)
 where
     T: Display + Clone,
     E: std::error::Error + 'static,
     F: Future<Output = Result<(), E>>,
 {
-    let (mut pause, longest) = RETRY_PAUSES;
+    let mut backoff = INITIAL_BACKOFF;
     while !left.is_empty() {
         let mut failed = Vec::new();
         let tries = left.into_iter().map(|each| {
@@ -308,8 +311,8 @@ where
         }
         left = failed;
         if !left.is_empty() {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 }
@@ -319,11 +322,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_removal_is_known_until_it_is_over_even_if_its_name_is_used_again() {
+    async fn a_removal_is_found_until_it_is_over_even_if_its_name_is_used_again() {
         let under_way = UnderWay::default();
         let last = || under_way.lock().get("thread a").and_then(|all| all.last().cloned());
-        let first = Removing::begin(under_way.clone(), "thread", &"a");
-        let second = Removing::begin(under_way.clone(), "thread", &"a");
+        let first = RemovalGuard::begin(under_way.clone(), "thread", &"a");
+        let second = RemovalGuard::begin(under_way.clone(), "thread", &"a");
         let mut removal = last().unwrap();
         drop(first);
         assert!(last().is_some(), "the second is under way");
@@ -334,14 +337,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_ended_is_tried_until_it_can() {
+    async fn a_failed_end_is_retried_until_it_succeeds() {
         let tries = std::sync::atomic::AtomicU32::new(0);
         let act = |each: i32| {
             let nth = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let refused = each == 2 && nth < 10;
             async move { if refused { Err(std::io::Error::other("not yet")) } else { Ok(()) } }
         };
-        again("end it", vec![1, 2, 3], act).await;
+        retry_all("end a terminal", vec![1, 2, 3], act).await;
         assert!(tries.into_inner() > 10);
     }
 }

@@ -28,8 +28,8 @@ use crate::{
 };
 use api::error::Problem;
 use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, Resume, Stdin, TerminalError,
-    WatchEvent, WatchFrom, WatcherUpdate,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, Resume, Stdin, StdinAfterWrite,
+    TerminalError, WatchEvent, WatchFrom, WatcherUpdate,
 };
 use model::{ShellKind, Terminal, TerminalStatus, Timestamp};
 use program::ProcessKind;
@@ -369,7 +369,8 @@ impl Adapter {
                 self.terminals.input(&process.terminal, "", data.into()).await?;
             }
             ProcessKind::Command { id, .. } => {
-                self.terminals.feed(&process.terminal, id, String::new(), data, eof).await?;
+                let after = if eof { StdinAfterWrite::Close } else { StdinAfterWrite::KeepOpen };
+                self.terminals.feed(&process.terminal, id, String::new(), data, after).await?;
             }
         }
         Ok(())

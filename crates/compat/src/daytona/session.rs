@@ -24,7 +24,7 @@ use adapter::Adapter;
 use adapter::process::SESSION_NAME as NAME;
 use engine::terminal::{
     BusyPolicy, ExecOptions, Execution, IfAbandoned, MAX_OUTPUT, NewTerminal, Resume, Stdin,
-    TerminalError,
+    StdinAfterWrite, TerminalError,
 };
 use model::{Command, CommandId, Env, ShellKind, Terminal};
 use store::SandboxRecord;
@@ -353,6 +353,7 @@ pub(super) async fn input(
         return Err(DaytonaRefusal::coded(status, code, "the command has already completed"));
     }
     let data = asked.data.into_bytes();
-    app.terminals.feed(&terminal, &command.command_id, String::new(), data, false).await?;
+    let after = StdinAfterWrite::KeepOpen;
+    app.terminals.feed(&terminal, &command.command_id, String::new(), data, after).await?;
     Ok(StatusCode::NO_CONTENT)
 }

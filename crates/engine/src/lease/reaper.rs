@@ -152,7 +152,7 @@ fn orphan_reason(lease: Option<&Lease>, found: &Found) -> Option<&'static str> {
     let Some(lease) = lease else { return Some("no lease has its label") };
     let current = match &lease.state {
         LeaseState::Idle | LeaseState::Destroyed => {
-            return Some("its lease holds no instance");
+            return Some("its lease has no instance");
         }
         LeaseState::Creating { instance_id, .. } => instance_id,
         LeaseState::Running(instance) | LeaseState::Paused(instance) => &instance.instance_id,
@@ -160,7 +160,7 @@ fn orphan_reason(lease: Option<&Lease>, found: &Found) -> Option<&'static str> {
             if instance.instance_id == found.instance_id && found.observed == Observed::Gone {
                 return Some("it is dead");
             }
-            return Some("its lease gave it up");
+            return Some("the instance of its lease is dead");
         }
     };
     (*current != found.instance_id).then_some("its lease has another instance")

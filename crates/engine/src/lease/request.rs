@@ -1,4 +1,4 @@
-//! What a lease worker can be asked, and what it answers.
+//! The requests to a lease worker, and its replies.
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;

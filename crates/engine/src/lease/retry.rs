@@ -35,7 +35,7 @@ impl RetryPolicy {
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>) -> Duration {
         let doubled = self.initial_backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
         let own = doubled.min(self.max_backoff);
-        retry_after.map_or(own, |asked| asked.clamp(own, self.max_backoff * 5))
+        retry_after.map_or(own, |requested| requested.clamp(own, self.max_backoff * 5))
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn waits_double_up_to_the_maximum() {
         let policy = RetryPolicy::default();
         let waits: Vec<u128> = (1..8).map(|n| policy.backoff(n, None).as_millis()).collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 2000]);

@@ -1,4 +1,4 @@
-//! What the handle to all leases shares with the workers.
+//! The state that the handle to all leases shares with the workers.
 
 use std::{
     collections::{HashMap, HashSet},

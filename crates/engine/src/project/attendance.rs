@@ -1,4 +1,4 @@
-//! Who is attached to which project. Known to this process alone: a restarted server assumes that every
+//! The clients that are attached to each project. Kept in memory only: a restarted server assumes that every
 //! client has left.
 
 use std::{collections::HashMap, time::Duration};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use model::ProjectId;
 
-/// The default of what happens when the last client leaves a project, and when one returns.
+/// The default policy for when the last client leaves a project, and when a client returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttendancePolicy {
     /// Whether the instances of the project are stopped.
@@ -29,12 +29,12 @@ impl Default for AttendancePolicy {
 /// The connected clients and running requests of each project.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
-    pub(super) seats: Mutex<HashMap<ProjectId, Seats>>,
+    pub(super) activity: Mutex<HashMap<ProjectId, ProjectActivity>>,
     pub(super) changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Seats {
+pub(super) struct ProjectActivity {
     pub(super) clients: u64,
     pub(super) requests: u64,
     /// The last client left, and `Departures` has not handled it yet.

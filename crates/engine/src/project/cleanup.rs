@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use model::{Project, ProjectId, Timestamp};
 
-/// A day in microseconds.
-const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+/// One day in microseconds.
+const DAY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// When projects are cleaned up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,11 +43,11 @@ pub enum InUse {
 #[serde(rename_all = "lowercase", tag = "decision")]
 pub enum Decision {
     Keep,
-    /// Announce that it will be deleted.
+    /// Announce the deletion.
     Warn {
         /// In how many days, counted from 1.
         days_left: u32,
-        /// When, if the project stays unused.
+        /// The time of the deletion, if the project stays unused.
         deletes_at: Timestamp,
     },
     Delete,
@@ -66,20 +66,21 @@ pub fn decide(
         return Decision::Keep;
     }
     let (now, planned) = (now.as_microsecond(), planned.as_microsecond());
-    let first_warning = planned - i64::from(policy.warning_days) * DAY;
+    let first_warning = planned - i64::from(policy.warning_days) * DAY_MICROS;
     if now < first_warning {
         return Decision::Keep;
     }
     // A server that was down on all of the last days still gives one day of notice.
     let earliest = match project.warned_at.map(Timestamp::as_microsecond) {
         _ if policy.warning_days == 0 => planned,
-        Some(warned) => planned.max(warned.saturating_add(DAY)),
-        None => planned.max(now.saturating_add(DAY)),
+        Some(warned) => planned.max(warned.saturating_add(DAY_MICROS)),
+        None => planned.max(now.saturating_add(DAY_MICROS)),
     };
     if now >= earliest {
         return Decision::Delete;
     }
-    let days_left = u32::try_from((earliest - now + DAY - 1) / DAY).unwrap_or(u32::MAX);
+    let days_left =
+        u32::try_from((earliest - now + DAY_MICROS - 1) / DAY_MICROS).unwrap_or(u32::MAX);
     let deletes_at = Timestamp::from_microsecond(earliest).unwrap_or(Timestamp::MAX);
     Decision::Warn { days_left, deletes_at }
 }
@@ -93,7 +94,8 @@ pub fn is_warning_due(now: Timestamp, project: &Project, policy: &CleanupPolicy)
         return true;
     };
     // A boundary belongs to the day that begins there.
-    let day = |at: Timestamp| (planned.as_microsecond() - at.as_microsecond() - 1).div_euclid(DAY);
+    let day =
+        |at: Timestamp| (planned.as_microsecond() - at.as_microsecond() - 1).div_euclid(DAY_MICROS);
     day(now) != day(reminded)
 }
 
@@ -106,7 +108,7 @@ pub fn deletes_at(project: &Project, policy: &CleanupPolicy) -> Option<Timestamp
     }
     let days = project.config.cleanup_after_days.unwrap_or(policy.after_days);
     let used = project.last_used_at.max(project.created_at).as_microsecond();
-    let unused = used.saturating_add((i64::from(days) + 1).saturating_mul(DAY));
+    let unused = used.saturating_add((i64::from(days) + 1).saturating_mul(DAY_MICROS));
     let kept = project.keep_until.map_or(i64::MIN, Timestamp::as_microsecond);
     Some(Timestamp::from_microsecond(unused.max(kept)).unwrap_or(Timestamp::MAX))
 }
@@ -117,7 +119,7 @@ pub fn extended(project: &Project, policy: &CleanupPolicy, now: Timestamp, days:
     let policy = CleanupPolicy { enabled: true, ..*policy };
     let unpinned = Project { pinned: false, ..project.clone() };
     let planned = deletes_at(&unpinned, &policy).map_or(now, |planned| planned.max(now));
-    let until = planned.as_microsecond().saturating_add(i64::from(days).saturating_mul(DAY));
+    let until = planned.as_microsecond().saturating_add(i64::from(days).saturating_mul(DAY_MICROS));
     Timestamp::from_microsecond(until).unwrap_or(Timestamp::MAX)
 }
 
@@ -132,7 +134,7 @@ mod tests {
 
     fn day(day: f64) -> Timestamp {
         #[expect(clippy::cast_possible_truncation, reason = "a calendar of a few years")]
-        Timestamp::from_microsecond(START + (day * DAY as f64) as i64).unwrap()
+        Timestamp::from_microsecond(START + (day * DAY_MICROS as f64) as i64).unwrap()
     }
 
     fn project() -> Project {
@@ -153,13 +155,13 @@ mod tests {
         }
     }
 
-    /// Runs the daily check from day to day as the server does; says what happened on which.
+    /// Runs the daily check as the server does. Returns what it did, and when.
     fn calendar(
         mut project: Project,
         policy: &CleanupPolicy,
         checks: impl Iterator<Item = f64>,
     ) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for at in checks {
             match decide(day(at), &project, policy, InUse::No) {
                 Decision::Keep => {}
@@ -167,16 +169,16 @@ mod tests {
                     if is_warning_due(day(at), &project, policy) {
                         project.warned_at.get_or_insert(day(at));
                         project.reminded_at = Some(day(at));
-                        told.push(format!("{at}: warned, {days_left} left"));
+                        reported.push(format!("{at}: warned, {days_left} left"));
                     }
                 }
                 Decision::Delete => {
-                    told.push(format!("{at}: deleted"));
+                    reported.push(format!("{at}: deleted"));
                     break;
                 }
             }
         }
-        told
+        reported
     }
 
     fn days(from: u32, to: u32) -> impl Iterator<Item = f64> {
@@ -195,25 +197,25 @@ mod tests {
                 "31.5: deleted"
             ]
         );
-        // Checks every hour warn once a day all the same.
+        // Hourly checks also warn once a day.
         let hourly = (0..40 * 24).map(|hour| f64::from(hour) / 24.0);
-        let told = calendar(project(), &policy, hourly);
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert_eq!(told[3], "31: deleted");
+        let reported = calendar(project(), &policy, hourly);
+        assert_eq!(reported.len(), 4, "{reported:?}");
+        assert_eq!(reported[3], "31: deleted");
     }
 
     #[test]
     fn a_server_that_was_down_on_the_day_deletes_when_it_is_back() {
         let checks = days(0, 30).chain(days(35, 40));
-        let told = calendar(project(), &CleanupPolicy::default(), checks);
-        assert_eq!(told, ["28.5: warned, 3 left", "29.5: warned, 2 left", "35.5: deleted"]);
+        let reported = calendar(project(), &CleanupPolicy::default(), checks);
+        assert_eq!(reported, ["28.5: warned, 3 left", "29.5: warned, 2 left", "35.5: deleted"]);
     }
 
     #[test]
     fn nothing_is_deleted_without_a_warning_a_day_before() {
         let checks = days(0, 5).chain(days(90, 95));
-        let told = calendar(project(), &CleanupPolicy::default(), checks);
-        assert_eq!(told, ["90.5: warned, 1 left", "91.5: deleted"]);
+        let reported = calendar(project(), &CleanupPolicy::default(), checks);
+        assert_eq!(reported, ["90.5: warned, 1 left", "91.5: deleted"]);
         let silent = CleanupPolicy { warning_days: 0, ..CleanupPolicy::default() };
         assert_eq!(calendar(project(), &silent, days(0, 40)), ["31.5: deleted"]);
     }
@@ -232,18 +234,18 @@ mod tests {
         assert!(kept(&project(), &CleanupPolicy { enabled: false, ..policy }, InUse::No));
         let keep_until = Some(extended(&project(), &policy, day(10.0), 7));
         let extended = Project { keep_until, ..project() };
-        let told = calendar(extended, &policy, days(0, 60));
-        assert_eq!(told.last().unwrap(), "38.5: deleted");
+        let reported = calendar(extended, &policy, days(0, 60));
+        assert_eq!(reported.last().unwrap(), "38.5: deleted");
         let config = ProjectConfig { cleanup_after_days: Some(2), ..ProjectConfig::default() };
-        let told = calendar(Project { config, ..project() }, &policy, days(0, 60));
-        assert_eq!(told.last().unwrap(), "3.5: deleted");
+        let reported = calendar(Project { config, ..project() }, &policy, days(0, 60));
+        assert_eq!(reported.last().unwrap(), "3.5: deleted");
     }
 
     proptest! {
-        /// Over any policy, any extension and any days on which the server is up: never before the
-        /// day after, never without a warning on an earlier check, and in the end always.
+        /// For any policy, any extension and any days on which the server runs: a project is never deleted early
+        /// nor without a warning on an earlier day.
         #[test]
-        fn over_the_whole_calendar(
+        fn a_project_is_deleted_late_enough_and_after_a_warning(
             after_days in 0u32..60, warning_days in 1u32..10, extension in prop::option::of(0u32..30),
             up in prop::collection::vec(any::<bool>(), 200),
         ) {

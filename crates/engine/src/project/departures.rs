@@ -1,4 +1,4 @@
-//! What happens when the last client leaves a project.
+//! Applies the policy of a project when its last client leaves.
 //!
 //! ```text
 //!  attached ──the last client leaves──▶ snapshot ──grace──▶ policy says stop, and idle? ──▶ stop
@@ -17,10 +17,7 @@ use parking_lot::MutexGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    attendance::Seats,
-    projects::{ProjectError, Projects},
-};
+use super::{attendance::ProjectActivity, error::ProjectError, projects::Projects};
 use crate::{
     lease::{LeaseError, Leases},
     terminal::{TerminalError, Terminals},
@@ -60,12 +57,12 @@ impl Projects {
     /// Returns whether a stopped instance is created again for a client that returns.
     #[must_use]
     pub fn recreates(&self, project: &Project) -> bool {
-        let usual = self.inner.settings.attendance.recreate_on_reconnect;
-        project.config.recreate_on_reconnect.unwrap_or(usual)
+        let default = self.inner.settings.attendance.recreate_on_reconnect;
+        project.config.recreate_on_reconnect.unwrap_or(default)
     }
 
     pub(super) fn is_attached(&self, id: &ProjectId) -> bool {
-        self.seats().get(id).is_some_and(|seats| seats.clients + seats.requests > 0)
+        self.activity().get(id).is_some_and(|activity| activity.clients + activity.requests > 0)
     }
 
     async fn enter(&self, id: &ProjectId, role: Role) -> Attached {
@@ -73,15 +70,15 @@ impl Projects {
         loop {
             changed.mark_unchanged();
             {
-                let mut all = self.seats();
-                let seats = all.entry(id.clone()).or_default();
-                if !seats.stopping {
+                let mut all = self.activity();
+                let activity = all.entry(id.clone()).or_default();
+                if !activity.stopping {
                     match role {
                         Role::Watching => {
-                            seats.clients += 1;
-                            seats.left = false;
+                            activity.clients += 1;
+                            activity.left = false;
                         }
-                        Role::Working => seats.requests += 1,
+                        Role::Working => activity.requests += 1,
                     }
                     return Attached { projects: self.clone(), project: id.clone(), role };
                 }
@@ -91,16 +88,16 @@ impl Projects {
         }
     }
 
-    fn seats(&self) -> MutexGuard<'_, HashMap<ProjectId, Seats>> {
-        self.inner.attendance.seats.lock()
+    fn activity(&self) -> MutexGuard<'_, HashMap<ProjectId, ProjectActivity>> {
+        self.inner.attendance.activity.lock()
     }
 
-    /// Changes the counts of a project, and removes them if they are all zero.
-    fn change_seats(&self, id: &ProjectId, change: impl FnOnce(&mut Seats)) {
-        let mut all = self.seats();
-        let seats = all.entry(id.clone()).or_default();
-        change(seats);
-        if *seats == Seats::default() {
+    /// Changes the activity of a project, and removes its entry if none is left.
+    fn change_activity(&self, id: &ProjectId, change: impl FnOnce(&mut ProjectActivity)) {
+        let mut all = self.activity();
+        let activity = all.entry(id.clone()).or_default();
+        change(activity);
+        if *activity == ProjectActivity::default() {
             all.remove(id);
         }
         drop(all);
@@ -111,13 +108,13 @@ impl Projects {
 impl Drop for Attached {
     fn drop(&mut self) {
         let mut was_last = false;
-        self.projects.change_seats(&self.project, |seats| match self.role {
+        self.projects.change_activity(&self.project, |activity| match self.role {
             Role::Watching => {
-                seats.clients -= 1;
-                was_last = seats.clients == 0;
-                seats.left = was_last;
+                activity.clients -= 1;
+                was_last = activity.clients == 0;
+                activity.left = was_last;
             }
-            Role::Working => seats.requests -= 1,
+            Role::Working => activity.requests -= 1,
         });
         let (projects, project) = (self.projects.clone(), self.project.clone());
         if was_last && let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -132,7 +129,7 @@ impl Drop for Attached {
     }
 }
 
-/// Stops the instances of projects without clients, where the policy says so.
+/// Stops the instances of projects without clients, if the policy says so.
 #[derive(Clone)]
 pub struct Departures {
     pub projects: Projects,
@@ -230,18 +227,18 @@ impl Departures {
     }
 
     fn stops(&self, project: &Project) -> bool {
-        let usual = self.projects.settings().attendance.stop_on_disconnect;
-        project.config.stop_on_disconnect.unwrap_or(usual)
+        let default = self.projects.settings().attendance.stop_on_disconnect;
+        project.config.stop_on_disconnect.unwrap_or(default)
     }
 
     fn take_left(&self) -> Vec<ProjectId> {
-        let mut all = self.projects.seats();
+        let mut all = self.projects.activity();
         let left: Vec<ProjectId> =
-            all.iter().filter(|(_, seats)| seats.left).map(|(id, _)| id.clone()).collect();
+            all.iter().filter(|(_, activity)| activity.left).map(|(id, _)| id.clone()).collect();
         for id in &left {
-            all.entry(id.clone()).and_modify(|seats| seats.left = false);
+            all.entry(id.clone()).and_modify(|activity| activity.left = false);
         }
-        all.retain(|_, seats| *seats != Seats::default());
+        all.retain(|_, activity| *activity != ProjectActivity::default());
         left
     }
 
@@ -252,10 +249,10 @@ impl Departures {
         }
         let mut in_use = false;
         let mut is_attended = false;
-        self.projects.change_seats(id, |seats| {
-            in_use = seats.requests > 0;
-            is_attended = seats.clients > 0;
-            seats.stopping = !in_use && !is_attended;
+        self.projects.change_activity(id, |activity| {
+            in_use = activity.requests > 0;
+            is_attended = activity.clients > 0;
+            activity.stopping = !in_use && !is_attended;
         });
         // Checked again when the last client leaves.
         if is_attended {
@@ -265,7 +262,7 @@ impl Departures {
             return Ok(Checked::InUse);
         }
         let stopped = self.stop_all(id).await;
-        self.projects.change_seats(id, |seats| seats.stopping = false);
+        self.projects.change_activity(id, |activity| activity.stopping = false);
         stopped
     }
 

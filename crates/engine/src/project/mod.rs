@@ -1,15 +1,21 @@
 //! Projects: workspace, memories, files, clean-up.
 //!
-//! A project outlives its sessions. Its rows are in the store, its files under
-//! `workspaces/<project id>/`; the rows are the truth, and what is missing on disk is made again.
-//! Nothing here starts a shell; [`Departures`] alone ends one, where a project's policy says so.
+//! A project outlives its sessions. Its rows are in the store, its files under `workspaces/<project id>/`. The rows
+//! are authoritative: missing directories are created again. Nothing here starts a shell; only [`Departures`] ends
+//! shells, according to a project's policy.
 
 mod archive;
 mod attendance;
+mod choices;
 pub mod cleanup;
 mod departures;
+mod directories;
+mod error;
 mod projects;
+mod recover;
 mod sweep;
+mod trash;
+mod tree;
 mod workspace;
 
 #[cfg(test)]
@@ -17,7 +23,10 @@ mod tests;
 
 pub use archive::{ImportLimits, Imported};
 pub use attendance::AttendancePolicy;
+pub use choices::ProjectChoices;
 pub use departures::{Attached, Departures};
-pub use projects::{InstanceFiles, ProjectChoices, ProjectError, ProjectSettings, Projects};
+pub use error::ProjectError;
+pub use projects::{ProjectSettings, Projects};
 pub use sweep::{CleanupItem, CleanupMode};
+pub use tree::InstanceFiles;
 pub use workspace::{Workspace, workspace};

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{
-    ProjectError, Projects,
     cleanup::{self, Decision, InUse},
-    projects::{blocking, failed, move_directory, purging, remove_directory},
+    error::ProjectError,
+    projects::Projects,
 };
 use base::event::EventKind;
 use model::{Project, ProjectId, Timestamp};
@@ -18,7 +18,7 @@ pub enum CleanupMode {
     Act,
 }
 
-/// What a clean-up does, or would do, with one project.
+/// The decision of a clean-up about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CleanupItem {
     pub project_id: ProjectId,
@@ -29,8 +29,8 @@ pub struct CleanupItem {
 }
 
 impl Projects {
-    /// Checks every project. Returns those that are warned or deleted, and the resources of deleted ones
-    /// that the caller ends.
+    /// Checks every project. Returns the decisions other than to keep, and the resources of deleted projects,
+    /// which the caller ends.
     pub async fn clean_up(
         &self,
         mode: CleanupMode,
@@ -128,32 +128,5 @@ impl Projects {
                 Ok(gone)
             }
         }
-    }
-
-    /// Removes projects that were in the trash long enough.
-    async fn purge_old(&self) -> Result<(), ProjectError> {
-        let now = self.inner.clock.wall();
-        for trashed in self.inner.store.trash().await? {
-            let age = now.duration_since(trashed.deleted_at);
-            if age.is_negative() || age.unsigned_abs() < self.inner.settings.trash {
-                continue;
-            }
-            self.purge(&trashed.project_id).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a deleted project permanently. Its directory is renamed first, then the row is deleted, then
-    /// the files, so that a crash leaves it either whole or gone.
-    pub async fn purge(&self, id: &ProjectId) -> Result<(), ProjectError> {
-        let (_, trashed) = self.trash_paths(id);
-        let purging = purging(&trashed);
-        let away = purging.clone();
-        blocking(move || move_directory(&trashed, &away)).await?;
-        self.inner.store.purge_project(id).await?;
-        blocking(move || {
-            remove_directory(&purging).map_err(|source| failed("remove", &purging, source))
-        })
-        .await
     }
 }

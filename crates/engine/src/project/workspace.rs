@@ -1,4 +1,4 @@
-//! Where a project's files are.
+//! The directories of a project.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ use model::ProjectId;
 /// HOME/workspaces/<project id>/
 ///   repo/                 where shells start
 ///   memories/persistent/  $STEAD_MEMORIES
-///   logs/                 a place for the project's own logs
-///   tmp/                  files on their way to their place; emptied when the server starts
-///   hot/                  the log and the snapshot of the hot memories; the server's alone
+///   logs/                 the project's own logs
+///   tmp/                  unfinished files; emptied when the server starts
+///   hot/                  the log and the snapshot of the hot memories; used by the server only
 ///   project.json          a copy of the row
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspace {
-    /// The directory that holds all the others.
+    /// The directory that contains all others.
     pub root: PathBuf,
     /// Where shells start.
     pub repo: PathBuf,
@@ -29,23 +29,23 @@ pub struct Workspace {
     pub memories: PathBuf,
     /// The project's own logs.
     pub logs: PathBuf,
-    /// Files on their way to their place.
+    /// Unfinished files.
     pub tmp: PathBuf,
     /// The log and the snapshot of the hot memories.
     pub hot: PathBuf,
 }
 
 impl Workspace {
-    /// What a shell finds the persistent memories by.
+    /// The environment variable with the path of the persistent memories.
     pub const MEMORIES_VARIABLE: &'static str = "STEAD_MEMORIES";
 
-    /// Where the directories of this project are, whether they are there or not.
+    /// Returns the paths of a project's directories, whether or not they exist.
     #[must_use]
     pub fn at(home: &Path, project: &ProjectId) -> Self {
         Self::in_directory(&home.join("workspaces").join(project.as_str()))
     }
 
-    /// The layout in a directory of any name.
+    /// Returns the layout below a directory of any name.
     pub(crate) fn in_directory(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -57,9 +57,9 @@ impl Workspace {
         }
     }
 
-    /// Makes what is missing of it. What a shell of the project has put there is left alone.
+    /// Creates missing directories. Existing files are not changed.
     pub(crate) fn ensure(&self) -> io::Result<()> {
-        // The common case is one look, and the deepest are made last.
+        // Fast path; `hot` is created last.
         if self.hot.is_dir() && self.memories.is_dir() && self.repo.is_dir() && self.tmp.is_dir() {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Workspace {
     }
 }
 
-/// The directories of a project, made where they are missing. Blocks. `home` must exist.
+/// Returns the directories of a project, and creates missing ones. Blocks. `home` must exist.
 pub fn workspace(home: &Path, project: &ProjectId) -> io::Result<Workspace> {
     let workspace = Workspace::at(home, project);
     workspace.ensure()?;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workspace_is_made_once_and_remade_where_it_is_missing() {
+    fn missing_directories_of_a_workspace_are_created_again() {
         let home = tempfile::tempdir().unwrap();
         let project = ProjectId::default_project();
         let made = workspace(home.path(), &project).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_an_error() {
+    fn a_file_in_place_of_a_directory_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("workspaces"), "x").unwrap();
         assert!(workspace(home.path(), &ProjectId::default_project()).is_err());

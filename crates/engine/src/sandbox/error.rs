@@ -6,10 +6,10 @@ use store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    #[error("there are {limit} sandboxes; kill one first")]
+    #[error("the limit of {limit} sandboxes is reached; delete one first")]
     TooMany { limit: u64 },
     #[error("the provider {provider} took longer than {seconds} seconds")]
-    Late { provider: String, seconds: u64 },
+    TimedOut { provider: String, seconds: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

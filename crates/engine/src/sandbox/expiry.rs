@@ -1,8 +1,8 @@
 //! Deletes, pauses or suspends each sandbox whose lifetime is over.
 //!
-//! Which sandboxes are due is asked of the store every time: there is no list in memory that a crash could
-//! lose. All that are due are handled at once, but only so many of each provider, so that a slow provider
-//! delays only its own.
+//! The store is queried for due sandboxes every time: there is no list in memory that a crash could lose. Due
+//! sandboxes are handled in parallel with a limit for each provider, so that a slow provider delays only its
+//! own sandboxes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,12 +18,12 @@ use model::{Expiry, ExpiryAction, ThreadId};
 
 /// How long after an attempt the same sandbox is tried again, if it is still due.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the store is asked although nothing is known to be due: the clock may be set, and a session
+/// How often the store is queried although no sandbox is known to be due: the clock may be set, and a session
 /// that ends stops a sandbox without a change of its row.
 const POLL_INTERVAL: Duration = Duration::from_secs(20);
 /// Sandboxes of one provider that are expired at the same time.
 const CONCURRENT_EXPIRIES: usize = 16;
-/// How long the expiry of one sandbox may take before another gets its place.
+/// How long one expiry may take before the next sandbox of its provider is handled.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Sandboxes {
@@ -36,7 +36,7 @@ impl Sandboxes {
             changed.mark_unchanged();
             // Before anything expires: a sandbox in use has a new lifetime.
             if let Err(error) = self.wake_used().await {
-                tracing::warn!(%error, "cannot record yet that sandboxes were resumed by a use");
+                tracing::warn!(%error, "cannot record yet that a use resumed sandboxes");
             }
             let wait = self.expire_due(&mut expiries).await;
             tokio::select! {
@@ -49,13 +49,13 @@ impl Sandboxes {
         }
     }
 
-    /// Starts the expiry of every sandbox that is due; returns when to look again.
+    /// Starts the expiry of every sandbox that is due. Returns the time until the next check.
     async fn expire_due(&self, expiries: &mut Expiries) -> Duration {
         let now = self.now();
         let found = match self.shared.store.due_sandboxes(now).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(%error, "cannot find the sandboxes that have expired yet");
+                tracing::warn!(%error, "cannot list the expired sandboxes yet");
                 return RETRY_INTERVAL;
             }
         };
@@ -70,7 +70,7 @@ impl Sandboxes {
         until_next.min(expiries.until_retry()).min(POLL_INTERVAL)
     }
 
-    /// Does what the lifetime of a sandbox asks for, if it still does.
+    /// Deletes, pauses or suspends a sandbox, if it is still due.
     async fn expire(&self, id: &ThreadId) -> Result<(), SandboxError> {
         let Some(sandbox) = self.get(id).await? else { return Ok(()) };
         match sandbox.row.expiry(&sandbox.lease, self.now()) {
@@ -115,7 +115,9 @@ impl Expiries {
             let _permit = limit.acquire().await;
             let expired = match tokio::time::timeout(EXPIRY_TIMEOUT, sandboxes.expire(&id)).await {
                 Ok(expired) => expired,
-                Err(_) => Err(SandboxError::Late { provider, seconds: EXPIRY_TIMEOUT.as_secs() }),
+                Err(_) => {
+                    Err(SandboxError::TimedOut { provider, seconds: EXPIRY_TIMEOUT.as_secs() })
+                }
             };
             if let Err(error) = expired {
                 let error: &dyn std::error::Error = &error;
@@ -125,15 +127,15 @@ impl Expiries {
         });
     }
 
-    /// Waits until one of them is over; for ever if there is none.
+    /// Waits until an expiry is over; never returns if there is none.
     async fn ended(&mut self) {
         match self.tasks.join_next().await {
             Some(Ok(id)) => {
                 self.running.remove(&id);
                 self.retry_at.insert(id, Instant::now() + RETRY_INTERVAL);
             }
-            // A task panicked, which is in the log. Which sandbox it was is unknown; an expiry that is begun
-            // twice does nothing the second time.
+            // A task panicked, which is logged, and its sandbox is unknown. An expiry that is started twice does
+            // nothing the second time.
             Some(Err(_)) => self.running.clear(),
             None => std::future::pending().await,
         }

@@ -1,9 +1,9 @@
 //! Sandboxes: created, extended, paused, suspended, resumed, stopped and deleted by their clients, and
 //! expired by one scheduler.
 //!
-//! The row is the truth about a sandbox, the lease about its compute. Every change of a row carries the
-//! revision it was read at. What a lifetime asks for is decided from rows alone (`expiry`), so a server
-//! that was killed continues where it was. Nothing here knows which API a sandbox came through.
+//! The row is authoritative for a sandbox, the lease for its compute. Every change of a row carries the revision
+//! it was read at. Expiries are decided from rows alone (`expiry`), so a server that was killed continues them.
+//! Nothing here knows through which API a sandbox was created.
 
 mod error;
 mod expiry;
@@ -33,9 +33,9 @@ use store::{
     FirstUse, Page, PageRequest, SandboxFilter, SandboxOrder, SandboxRecord, Store, StoreError,
 };
 
-/// Sandboxes of one server; each has compute of its own.
+/// Sandboxes of one server; each has its own compute.
 const MAX_SANDBOXES: u64 = 10_000;
-/// Sessions that do not end the compute of a sandbox: its own lifetime does.
+/// The session policy of sandboxes: their lifetime ends their compute, not a session.
 pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
     idle_timeout_s: 10 * 365 * 86_400,
     max_duration_s: 10 * 365 * 86_400,
@@ -43,11 +43,11 @@ pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
     max_running: None,
     max_cost: None,
 };
-/// The API of this server itself, as the origin of a sandbox.
+/// The origin of sandboxes that were created through the server's own API.
 pub const NATIVE_ORIGIN: &str = "stead";
-/// The fact of a native sandbox how many seconds each of its lifetimes has.
+/// The key in `Sandbox::extra` under which a native sandbox stores its lifetime in seconds.
 pub const LIFETIME: &str = "timeout_s";
-/// How often a change is decided again because another one came first.
+/// How often a change is decided again because another change was saved first.
 const MAX_ATTEMPTS: usize = 16;
 
 /// The handle to all sandboxes. Cheap to clone.
@@ -67,17 +67,17 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
-/// How a lifetime is extended, counted from now.
+/// When a lifetime should end, counted from now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
-    /// It ends then, be that sooner or later than before.
+    /// The lifetime ends then, whether that is sooner or later than before.
     Exactly(Duration),
-    /// It ends then, unless it ends later already.
+    /// The lifetime ends then, unless it already ends later.
     AtLeast(Duration),
 }
 
 impl Sandboxes {
-    /// [`run`](Self::run) has to be spawned by the caller.
+    /// The caller spawns [`run`](Self::run).
     #[must_use]
     pub fn new(
         store: Store,
@@ -113,8 +113,8 @@ impl Sandboxes {
         self.require(&id).await
     }
 
-    /// Creates a sandbox with a copy of the files of another and the state of its default shell. Its
-    /// processes stay where they are.
+    /// Creates a sandbox with a copy of the files of another sandbox and the state of its default shell.
+    /// Processes are not copied.
     pub async fn fork(
         &self,
         original: &SandboxRecord,
@@ -123,7 +123,7 @@ impl Sandboxes {
     ) -> Result<SandboxRecord, SandboxError> {
         let fork = self.shared.leases.fork(&original.thread.lease_id).await?;
         let lease = fork.lease.lease_id.clone();
-        // The lease is to be destroyed until the new thread uses it: a crash here leaves nothing behind.
+        // The lease is marked for destruction until the new thread uses it: a crash here leaves nothing behind.
         first.choices.fork = Some(lease.clone());
         let created = self.create(first, sandbox).await;
         if created.is_err() {
@@ -140,7 +140,7 @@ impl Sandboxes {
         self.shared.store.sandbox(id).await
     }
 
-    /// The sandbox of a project that clients of an API know by this name.
+    /// Returns the sandbox of a project with this name, among those created through the API `origin`.
     pub async fn named(
         &self,
         project: &ProjectId,
@@ -159,14 +159,15 @@ impl Sandboxes {
         self.shared.store.sandboxes(filter, order, page).await
     }
 
-    /// Every sandbox that a filter takes, the newest first.
+    /// Returns all sandboxes that match a filter, newest first.
     pub async fn all(&self, filter: SandboxFilter) -> Result<Vec<SandboxRecord>, StoreError> {
         let limit = u32::try_from(MAX_SANDBOXES).unwrap_or(u32::MAX);
         let page = self.list(filter, SandboxOrder::NewestFirst, PageRequest::first(limit)).await?;
         Ok(page.items)
     }
 
-    /// Changes a sandbox; `None` if there is none. `change` is called again if another change came first.
+    /// Changes a sandbox; `None` if it does not exist. `change` is called again if another change was saved
+    /// first.
     pub async fn change(
         &self,
         id: &ThreadId,
@@ -180,7 +181,7 @@ impl Sandboxes {
         .await
     }
 
-    /// Sets when the lifetime of a sandbox ends; `None` if there is no such sandbox.
+    /// Sets the end of a sandbox's lifetime. Returns `None` if the sandbox does not exist.
     pub async fn extend(
         &self,
         id: &ThreadId,
@@ -194,7 +195,7 @@ impl Sandboxes {
         self.decide(id, |sandbox| Ok(sandbox.apply(event)?)).await
     }
 
-    /// Pauses a sandbox with its programs; `None` if it is paused or suspended already.
+    /// Pauses a sandbox with its programs. Returns `None` if it is already paused or suspended.
     pub async fn pause(
         &self,
         sandbox: &SandboxRecord,
@@ -205,7 +206,7 @@ impl Sandboxes {
         }
         let lease = &sandbox.thread.lease_id;
         match self.shared.leases.pause(lease).await {
-            // Nothing runs yet, or any more: the instance to be paused is created first.
+            // The sandbox has no instance: create one to pause.
             Err(LeaseError::NoInstance { .. }) => {
                 self.shared.leases.running(lease).await?;
                 self.shared.leases.pause(lease).await?;
@@ -227,14 +228,14 @@ impl Sandboxes {
             };
         }
         if sandbox.status() == SandboxStatus::Paused {
-            // A paused program cannot be told to end.
+            // A paused program cannot handle the request to end.
             leases.running(&sandbox.thread.lease_id).await?;
         }
         self.end_programs(sandbox).await?;
         self.apply(sandbox.id(), SandboxEvent::Suspended).await
     }
 
-    /// Makes a sandbox run, whatever it was.
+    /// Makes a sandbox run, whatever its status.
     pub async fn resume(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
         if sandbox.row.state != SandboxState::Active {
             self.apply(sandbox.id(), SandboxEvent::Resumed).await?;
@@ -243,7 +244,7 @@ impl Sandboxes {
         self.require(sandbox.id()).await
     }
 
-    /// Ends the programs of a sandbox. Its files stay, and its next use starts it.
+    /// Ends the programs of a sandbox. Its files are kept, and its next use starts it.
     pub async fn stop(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, SandboxError> {
         self.end_programs(sandbox).await?;
         self.apply(sandbox.id(), SandboxEvent::Stopped).await
@@ -254,7 +255,7 @@ impl Sandboxes {
         self.apply(sandbox.id(), SandboxEvent::Archived).await
     }
 
-    /// Gives the sessions of a sandbox another policy.
+    /// Changes the policy of a sandbox's sessions.
     pub async fn set_policy(
         &self,
         first: FirstUse,
@@ -267,8 +268,8 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Deletes a sandbox with everything in it; `false` if there is none. Its rows are gone when this
-    /// returns, its compute usually too.
+    /// Deletes a sandbox with everything in it. Returns `false` if it does not exist. Its rows are deleted when
+    /// this returns, and usually its compute, too.
     pub async fn delete(&self, id: &ThreadId) -> Result<bool, SandboxError> {
         if self.get(id).await?.is_none() {
             let Some(removal) = self.shared.removals.of("thread", id) else { return Ok(false) };
@@ -297,7 +298,7 @@ impl Sandboxes {
             self.shared.terminals.end(&terminal.terminal_id).await?;
         }
         self.shared.leases.stop(&sandbox.thread.lease_id).await?;
-        // The stop itself may make something due.
+        // The stop itself may make the sandbox due.
         self.shared.changed.send_replace(());
         Ok(())
     }
@@ -312,7 +313,7 @@ impl Sandboxes {
         Ok(changed.ok_or_else(missing)?)
     }
 
-    /// Saves what `decide` makes of a sandbox; reads and decides again if another change came first.
+    /// Saves the result of `decide`. Reads the sandbox and decides again if another change was saved first.
     async fn decide(
         &self,
         id: &ThreadId,

@@ -1,4 +1,4 @@
-//! Sandboxes whose lifetime ends, on a store that an earlier server left.
+//! Expiry of sandboxes, also of those that an earlier server left in the store.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     terminal::{ShellSetup, TerminalSettings},
 };
 
-/// A server on a home directory. Nothing that it does starts an instance.
+/// A server on a home directory. It starts no instance.
 struct Server {
     sandboxes: Sandboxes,
     store: Store,
@@ -49,7 +49,7 @@ impl Server {
             max_per_thread: 8,
             max: 8,
             metrics: ServerMetrics::new(),
-            place: Arc::new(move |_| {
+            shell_setup: Arc::new(move |_| {
                 let (env, mounts) = (model::Env::new(), vec![]);
                 Ok(ShellSetup { directory: directory.clone(), env, mounts })
             }),
@@ -134,7 +134,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_expires_what_another_left() {
+async fn a_server_expires_sandboxes_that_an_earlier_server_left() {
     let home = tempfile::tempdir().unwrap();
     let before = Server::start(home.path());
     before.create("expired", |it| it.expires_at = Some(it.started_at)).await;
@@ -145,7 +145,7 @@ async fn a_server_that_starts_expires_what_another_left() {
     before.create("suspended", paused).await;
     let stopped = before.create("stopped", |it| it.delete_after_stop = Some(Duration::ZERO)).await;
     before.sandboxes.shared.leases.stop(&stopped.thread.lease_id).await.unwrap();
-    // It is killed before its scheduler did anything.
+    // The server is killed before its scheduler has done anything.
     before.stop.cancel();
     drop(before);
 
@@ -163,7 +163,7 @@ async fn a_server_that_starts_expires_what_another_left() {
 }
 
 #[tokio::test]
-async fn a_changed_lifetime_and_a_stop_count_at_once() {
+async fn a_changed_lifetime_and_a_stop_take_effect_at_once() {
     let home = tempfile::tempdir().unwrap();
     let mut server = Server::start(home.path());
     server.run();
@@ -181,7 +181,7 @@ async fn a_changed_lifetime_and_a_stop_count_at_once() {
 }
 
 #[tokio::test]
-async fn changes_at_the_same_time_are_all_made() {
+async fn concurrent_changes_are_all_applied() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(home.path());
     let sandbox = server.create("s", |_| {}).await;

@@ -1,4 +1,4 @@
-//! A native sandbox that was paused or suspended wakes on use.
+//! Records as active each native sandbox that a use has resumed.
 //!
 //! A use starts the lease and knows nothing of sandboxes. The row follows here: it becomes active, with a new
 //! lifetime.
@@ -30,7 +30,7 @@ impl Sandboxes {
     }
 }
 
-/// Waits until an instance may have been started.
+/// Waits until an instance may have started.
 pub(super) async fn instance_started(events: &mut EventSubscription) {
     loop {
         match events.next().await {

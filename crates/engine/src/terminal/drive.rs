@@ -6,7 +6,7 @@
 
 pub type ClientId = u64;
 
-/// The mode a client asks for.
+/// The mode that a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientMode {
     /// May type and resize.
@@ -29,13 +29,13 @@ impl ClientMode {
 struct Client {
     id: ClientId,
     name: String,
-    asked: ClientMode,
+    mode: ClientMode,
     size: Option<(u16, u16)>,
 }
 
 /// The connected clients and the driver.
 #[derive(Debug, Default)]
-pub struct Seat {
+pub struct Clients {
     clients: Vec<Client>,
     driver: Option<ClientId>,
 }
@@ -49,18 +49,18 @@ pub struct Change {
     pub size: Option<(u16, u16)>,
 }
 
-impl Seat {
-    /// Adds a client. It becomes the driver if it asks to and there is none.
-    pub fn enter(&mut self, id: ClientId, name: String, asked: ClientMode) -> Change {
-        self.clients.push(Client { id, name, asked, size: None });
-        if asked == ClientMode::Driver && self.driver.is_none() {
+impl Clients {
+    /// Adds a client. It becomes the driver if it requests to be and there is none.
+    pub fn enter(&mut self, id: ClientId, name: String, mode: ClientMode) -> Change {
+        self.clients.push(Client { id, name, mode, size: None });
+        if mode == ClientMode::Driver && self.driver.is_none() {
             self.give(id)
         } else {
             Change::default()
         }
     }
 
-    /// Removes a client. If it was the driver, the oldest client that asked to drive follows.
+    /// Removes a client. If it was the driver, the oldest other client in driver mode follows.
     pub fn leave(&mut self, id: ClientId) -> Change {
         self.clients.retain(|client| client.id != id);
         if self.driver == Some(id) { self.pass_on() } else { Change::default() }
@@ -70,7 +70,7 @@ impl Seat {
     pub fn take_over(&mut self, id: ClientId) -> Change {
         match self.clients.iter_mut().find(|client| client.id == id) {
             Some(client) if self.driver != Some(id) => {
-                client.asked = ClientMode::Driver;
+                client.mode = ClientMode::Driver;
                 self.give(id)
             }
             Some(_) | None => Change::default(),
@@ -80,12 +80,12 @@ impl Seat {
     /// Makes the driver a viewer.
     pub fn hand_back(&mut self, id: ClientId) -> Change {
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
-            client.asked = ClientMode::Viewer;
+            client.mode = ClientMode::Viewer;
         }
         if self.driver == Some(id) { self.pass_on() } else { Change::default() }
     }
 
-    /// Notes the size of a client's window. Only the driver's size is applied at once.
+    /// Notes the size of a client's window. Only the driver's size is applied.
     pub fn resize(&mut self, id: ClientId, size: (u16, u16)) -> Change {
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
             client.size = Some(size);
@@ -109,7 +109,7 @@ impl Seat {
 
     /// Returns the number of clients that keep the terminal in use.
     pub fn attending(&self) -> usize {
-        self.clients.iter().filter(|client| client.asked != ClientMode::Guest).count()
+        self.clients.iter().filter(|client| client.mode != ClientMode::Guest).count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -124,7 +124,7 @@ impl Seat {
 
     fn pass_on(&mut self) -> Change {
         self.driver = None;
-        match self.clients.iter().find(|client| client.asked == ClientMode::Driver).map(|c| c.id) {
+        match self.clients.iter().find(|client| client.mode == ClientMode::Driver).map(|c| c.id) {
             Some(next) => self.give(next),
             None => Change { driver: true, size: None },
         }
@@ -136,38 +136,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_driver_keeps_the_keyboard_until_it_is_taken() {
-        let mut seat = Seat::default();
-        assert!(seat.enter(1, "agent".into(), ClientMode::Driver).driver);
-        assert!(!seat.enter(2, "person".into(), ClientMode::Driver).driver);
-        assert_eq!(seat.driving(), Some(1));
-        seat.resize(2, (120, 40));
-        let change = seat.take_over(2);
+    fn the_first_driver_keeps_control_until_another_takes_over() {
+        let mut clients = Clients::default();
+        assert!(clients.enter(1, "agent".into(), ClientMode::Driver).driver);
+        assert!(!clients.enter(2, "person".into(), ClientMode::Driver).driver);
+        assert_eq!(clients.driving(), Some(1));
+        clients.resize(2, (120, 40));
+        let change = clients.take_over(2);
         assert_eq!(change, Change { driver: true, size: Some((120, 40)) });
-        assert_eq!(seat.driver(), Some("person"));
-        assert_eq!(seat.hand_back(2), Change { driver: true, size: None });
-        assert_eq!(seat.driver(), Some("agent"));
+        assert_eq!(clients.driver(), Some("person"));
+        assert_eq!(clients.hand_back(2), Change { driver: true, size: None });
+        assert_eq!(clients.driver(), Some("agent"));
     }
 
     #[test]
-    fn a_viewer_never_votes_on_the_size() {
-        let mut seat = Seat::default();
-        seat.enter(1, "person".into(), ClientMode::Driver);
-        seat.enter(2, "phone".into(), ClientMode::Viewer);
-        assert_eq!(seat.resize(2, (40, 10)), Change::default());
-        assert_eq!(seat.resize(1, (90, 30)).size, Some((90, 30)));
+    fn a_viewer_never_changes_the_size() {
+        let mut clients = Clients::default();
+        clients.enter(1, "person".into(), ClientMode::Driver);
+        clients.enter(2, "phone".into(), ClientMode::Viewer);
+        assert_eq!(clients.resize(2, (40, 10)), Change::default());
+        assert_eq!(clients.resize(1, (90, 30)).size, Some((90, 30)));
     }
 
     #[test]
     fn the_keyboard_falls_to_the_next_who_asked_for_it() {
-        let mut seat = Seat::default();
-        seat.enter(1, "a".into(), ClientMode::Driver);
-        seat.enter(2, "b".into(), ClientMode::Viewer);
-        seat.enter(3, "c".into(), ClientMode::Driver);
-        assert!(seat.leave(1).driver);
-        assert_eq!(seat.driving(), Some(3));
-        assert!(seat.leave(3).driver);
-        assert_eq!(seat.driver(), None);
-        assert!(seat.is_empty() || seat.len() == 1);
+        let mut clients = Clients::default();
+        clients.enter(1, "a".into(), ClientMode::Driver);
+        clients.enter(2, "b".into(), ClientMode::Viewer);
+        clients.enter(3, "c".into(), ClientMode::Driver);
+        assert!(clients.leave(1).driver);
+        assert_eq!(clients.driving(), Some(3));
+        assert!(clients.leave(3).driver);
+        assert_eq!(clients.driver(), None);
+        assert!(clients.is_empty() || clients.len() == 1);
     }
 }

@@ -24,7 +24,7 @@ pub enum TerminalError {
     #[error("the program does not read its input; nothing was typed")]
     InputFull,
     /// Another client is the driver.
-    #[error("{} has the keyboard; take over first", .driver.as_deref().unwrap_or("nobody"))]
+    #[error("{} has the keyboard; take over first", .driver.as_deref().unwrap_or("no client"))]
     NotDriver { driver: Option<String> },
     #[error("the terminal runs no shell that commands can be run in")]
     NotDrivable,

@@ -1,4 +1,4 @@
-//! Running a command in a terminal's live shell.
+//! Runs commands in a terminal's live shell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use wire::{Request, Stream};
 use super::error::TerminalError;
 use super::execution::Execution;
 use super::link::{HostLink, Progress};
-use super::options::{ExecOptions, IfAbandoned, MAX_OUTPUT, Naming};
-use super::terminals::{Live, Terminals};
+use super::options::{ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, StdinAfterWrite};
+use super::terminals::{LiveTerminal, Terminals};
 use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal, TerminalId};
 
 /// How long input waits for its command to start.
@@ -44,7 +44,7 @@ impl Terminals {
         left: &CancellationToken,
     ) -> Result<Execution, TerminalError> {
         let live = self.live(terminal).await;
-        let link = self.alive_again(terminal, &live, options.resume).await?;
+        let link = self.ensure_shell_retrying(terminal, &live, options.resume).await?;
         let id = CommandId::fresh();
         let version = *live.version.borrow();
         let command = Command::queued(
@@ -139,7 +139,7 @@ impl Terminals {
         id: &CommandId,
         write_id: String,
         data: Vec<u8>,
-        eof: bool,
+        after: StdinAfterWrite,
     ) -> Result<(), TerminalError> {
         let link = self.link_of(terminal).await?;
         // A queued command has no standard input yet.
@@ -157,7 +157,8 @@ impl Terminals {
                 (id, 0) => id.to_owned(),
                 (id, part) => format!("{id}.{part}"),
             };
-            let (command, data, eof) = (id.to_string(), piece.to_vec(), eof && part == last);
+            let eof = after == StdinAfterWrite::Close && part == last;
+            let (command, data) = (id.to_string(), piece.to_vec());
             let fed = link.call(|seq| Request::ExecStdin { seq, command, write_id, data, eof });
             fed.await.map_err(|error| of_ended(error.into()))?;
         }
@@ -188,8 +189,8 @@ impl Terminals {
     /// Returns the host of a terminal, if it has one. Starts nothing.
     pub(super) async fn link_of(&self, terminal: &Terminal) -> Result<HostLink, TerminalError> {
         let live = self.live(terminal).await;
-        let alive = live.runtime.lock().await;
-        alive.as_ref().map(|alive| alive.link.clone()).ok_or(TerminalError::NoInput)
+        let connection = live.runtime.lock().await;
+        connection.as_ref().map(|connection| connection.link.clone()).ok_or(TerminalError::NoInput)
     }
 
     /// Returns a command that has not ended.
@@ -241,7 +242,7 @@ impl Terminals {
     }
 
     /// Makes a command that was found running after a restart available to callers.
-    pub(super) async fn resume_flight(&self, live: &Live, link: &HostLink, command: &str) {
+    pub(super) async fn resume_flight(&self, live: &LiveTerminal, link: &HostLink, command: &str) {
         let Ok(id) = command.parse::<CommandId>() else { return };
         if self.0.flights.command(&id).is_some() {
             self.0.flights.handed_to(&id, link.boot_id());

@@ -51,11 +51,11 @@ impl Drop for Execution {
 #[derive(Debug, Clone)]
 pub struct Receipt {
     pub command: Command,
-    /// The start of its standard output.
+    /// The start of the standard output.
     pub stdout: Vec<u8>,
-    /// The start of its standard error.
+    /// The start of the standard error.
     pub stderr: Vec<u8>,
-    /// Whether either stream is longer than what is here.
+    /// Whether either stream is longer than the part in this receipt.
     pub truncated: bool,
     /// Whether the command waits for input.
     pub waiting_for_input: bool,
@@ -156,7 +156,7 @@ impl Execution {
         }
     }
 
-    /// Waits until another host has the command, or it has ended, because its host was lost.
+    /// Waits until another host has the command after its host was lost, or until it has ended.
     async fn rejoin(&mut self) -> Result<(), TerminalError> {
         while !self.is_over() {
             let link = self.terminals.link_of(&self.terminal).await;
@@ -191,8 +191,8 @@ impl Execution {
         }
     }
 
-    /// Waits until its host has been unreachable for too long. The command may keep running; its receipt can
-    /// be read by id when the host is back.
+    /// Waits until the host of the command has been unreachable for too long. The command may keep running; its
+    /// receipt can be read by id when the host is back.
     async fn unanswered(&self) {
         let lease = &self.terminal.lease_id;
         loop {
@@ -204,7 +204,7 @@ impl Execution {
         }
     }
 
-    /// Reads bytes of one of its streams.
+    /// Reads bytes of a stream of the command.
     pub async fn read(
         &self,
         stream: Stream,

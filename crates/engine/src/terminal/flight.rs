@@ -20,16 +20,16 @@ pub enum CommandStage {
     Ended(Arc<EndedCommand>),
     /// The receipt is on stable storage.
     Recorded(Arc<EndedCommand>),
-    /// The receipt could not be stored, for this reason; the scribe retries.
+    /// The receipt could not be stored, for this reason; the recorder retries.
     Failed(String),
-    /// Its host is gone.
+    /// The host of the command is gone.
     Lost,
 }
 
 #[derive(Debug)]
 pub struct EndedCommand {
     pub command: Command,
-    /// Its whole output, if that is small.
+    /// The whole output, if it is small.
     pub output: Option<Outputs>,
 }
 
@@ -37,13 +37,13 @@ struct Flight {
     command: Command,
     touch: Option<(SessionId, Moment)>,
     stage: watch::Sender<CommandStage>,
-    /// The boot id of the host it was handed to.
+    /// The boot id of the host that has the command.
     host: String,
-    /// Needed to hand it to another host; `None` once it has started.
+    /// Needed to hand the command to another host; `None` once it has started.
     options: Option<Arc<ExecOptions>>,
-    /// Its caller left, so it must not start.
+    /// The caller left, so the command must not start.
     abandoned: bool,
-    /// It waits for input.
+    /// Whether the command waits for input.
     waiting: bool,
 }
 
@@ -66,7 +66,7 @@ impl Flights {
         receiver
     }
 
-    /// Its caller left: it must not start if it has not.
+    /// Notes that the caller of a command left: it must not start any more.
     pub fn abandon(&self, id: &CommandId) {
         if let Some(flight) = self.0.lock().get_mut(id) {
             flight.abandoned = true;
@@ -77,10 +77,17 @@ impl Flights {
         self.0.lock().get(id).is_some_and(|flight| flight.abandoned)
     }
 
-    /// Notes whether it waits for input.
-    pub fn set_waiting(&self, id: &CommandId, waiting: bool) {
+    /// Notes that a command waits for input.
+    pub fn begin_waiting(&self, id: &CommandId) {
         if let Some(flight) = self.0.lock().get_mut(id) {
-            flight.waiting = waiting;
+            flight.waiting = true;
+        }
+    }
+
+    /// Notes that a command no longer waits for input.
+    pub fn end_waiting(&self, id: &CommandId) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
+            flight.waiting = false;
         }
     }
 
@@ -97,7 +104,7 @@ impl Flights {
         current.map(|flight| (flight.command.clone(), flight.waiting))
     }
 
-    /// Notes the host that it is being handed to.
+    /// Notes the host to which a command is handed.
     pub fn handed_to(&self, id: &CommandId, host: &str) {
         if let Some(flight) = self.0.lock().get_mut(id) {
             flight.host = host.to_owned();
@@ -140,12 +147,12 @@ impl Flights {
         self.0.lock().get(id).map(|flight| flight.stage.subscribe())
     }
 
-    /// Returns the session that its end counts as activity of.
+    /// Returns the session for which the end of a command counts as activity.
     pub fn touch(&self, id: &CommandId) -> Option<(SessionId, Moment)> {
         self.0.lock().get(id).and_then(|flight| flight.touch.clone())
     }
 
-    /// Returns the bytes of standard output and standard error.
+    /// Returns the lengths of a command's standard output and standard error.
     pub fn lengths(&self, id: &CommandId) -> Option<(u64, u64)> {
         self.0
             .lock()

@@ -70,8 +70,8 @@ fn grown(before: Exceeded, now: Exceeded) -> Option<Limit> {
 pub(super) fn show(link: &HostLink, terminal: &TerminalId, limit: Limit) {
     let why = match limit {
         Limit::OutOfMemory => "out of memory: a process was killed at the memory limit",
-        Limit::Processes => "process limit: no more processes can be made",
-        Limit::DiskFull => "disk full: no more may be written",
+        Limit::Processes => "process limit: no more processes can be created",
+        Limit::DiskFull => "disk full: no more can be written",
     };
     // Adds a line below first, so that the cursor's line can move down.
     let text = format!("\n\x1b[A\x1b7\r\x1b[L\x1b[33m── {why} ──\x1b[0m\x1b8\x1b[B");
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_that_was_met_is_the_one_whose_counter_rose() {
+    fn the_reached_limit_is_the_one_whose_counter_rose() {
         let count = |out_of_memory, processes| Exceeded { out_of_memory, processes, disk: 0 };
         assert_eq!(grown(count(1, 5), count(1, 5)), None);
         assert_eq!(grown(count(1, 5), count(2, 9)), Some(Limit::OutOfMemory));
         assert_eq!(grown(count(1, 5), count(1, 6)), Some(Limit::Processes));
-        // Another instance has taken its place.
+        // The counters are those of another instance.
         assert_eq!(grown(count(3, 5), count(0, 0)), None);
     }
 }

@@ -1,11 +1,11 @@
-//! The hosts that were lost last.
+//! The hosts that were lost most recently.
 
 use std::collections::VecDeque;
 
-/// How many hosts are remembered: more than can be lost while one command is being handed over.
+/// How many hosts are remembered: more than can be lost while one command is handed over.
 const MAX_REMEMBERED: usize = 64;
 
-/// The boot ids of the hosts that were lost last, oldest first.
+/// The boot ids of the hosts that were lost most recently, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct LostHosts(VecDeque<String>);
 

@@ -1,23 +1,27 @@
 //! Live terminals: open, attach, input, resize, exec, state versions.
 //!
 //! ```text
-//!   Terminals ──▶ Live (one per terminal) ──▶ Owner: screen, window, keyboard
-//!                    │                    └─▶ Scribe: receipts and versions
+//!   Terminals ──▶ LiveTerminal (one per terminal) ──▶ Owner: screen, window, clients
+//!                    │                            └─▶ StateRecorder: receipts and versions
 //!                    └─▶ HostLink (one per host, shared)
 //! ```
-//! A terminal is a row first. Its live end is started when it is needed, from the state in the
-//! store, and is found again after a restart of the server. No shell runs in this process.
+//! A terminal is a row first. Its shell is started on first use from the state in the store, and is found again
+//! after a restart of the server. No shell runs in this process.
 
-mod alive;
 mod checkpoint;
+mod client;
+mod connect;
 mod drive;
+mod end;
 mod error;
 mod exec;
 mod execution;
 mod flight;
+mod handover;
 mod history;
 mod limit;
 mod link;
+mod lost;
 mod lost_hosts;
 mod open;
 mod options;
@@ -25,12 +29,13 @@ mod output;
 mod output_source;
 mod owner;
 mod reap;
+mod recorder;
 mod recovery;
 mod runtime;
-mod scribe;
+mod shell_connection;
 mod shell_start;
 pub mod state;
-mod strand;
+mod state_sections;
 mod terminals;
 mod thread_runtimes;
 pub mod utf8;
@@ -43,7 +48,9 @@ pub use execution::{Execution, Receipt};
 pub use flight::CommandStage;
 pub use history::Offsets;
 pub use open::NewTerminal;
-pub use options::{BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, Resume, Stdin};
+pub use options::{
+    BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, Resume, Stdin, StdinAfterWrite,
+};
 pub use output_source::Chunk;
 pub use owner::{Format, OwnerRequest, Picture, TerminalFacts};
 pub use recovery::Recovery;

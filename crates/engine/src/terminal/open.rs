@@ -33,7 +33,8 @@ impl Terminals {
         let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
         let live = self.live_at(&terminal, 0);
         // The row is requested first: everything the shell causes is written after it.
-        let (added, started) = tokio::join!(self.add(&terminal), self.alive_new(&terminal, &live));
+        let (added, started) =
+            tokio::join!(self.add(&terminal), self.ensure_new_shell(&terminal, &live));
         match (added, started) {
             (Ok(()), Ok(_)) => Ok(terminal),
             (added, started) => {
@@ -54,13 +55,13 @@ impl Terminals {
         if present >= settings.max_per_thread {
             let limit = settings.max_per_thread;
             return Err(TerminalError::TooMany(format!(
-                "thread {} has {present} terminals, and {limit} are allowed; delete one first",
+                "thread {} has {present} terminals, and at most {limit} are allowed; delete one first",
                 new.thread_id
             )));
         }
         if self.census().0 >= settings.max {
             return Err(TerminalError::TooMany(format!(
-                "the server has {} terminals alive, and no more are allowed; delete some first",
+                "the limit of {} running terminals is reached; delete some first",
                 settings.max
             )));
         }
@@ -92,7 +93,7 @@ impl Terminals {
         let row = self.0.store.terminal(id).await?;
         let terminal = row.ok_or(TerminalError::Gone)?;
         let live = self.live(&terminal).await;
-        if let Err(error) = self.alive(&terminal, &live, Resume::Yes).await {
+        if let Err(error) = self.ensure_shell(&terminal, &live, Resume::Yes).await {
             self.close(id).await.ok();
             self.delete_row(id).await?;
             return Err(error);
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_call_of_a_known_shell_can_be_driven() {
+    fn an_interactive_call_of_a_known_shell_can_run_commands() {
         let check = |words: &[&str], expected: ShellKind| {
             let argv = words.iter().map(|word| (*word).to_owned()).collect();
             assert_eq!(program(argv, None).1, expected, "{words:?}");

@@ -1,4 +1,4 @@
-//! What a caller chooses for a command, and for a terminal whose lease is paused.
+//! The options of a command, and of a request to a terminal whose lease is paused.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -22,6 +22,14 @@ pub enum Stdin {
     Given(Vec<u8>),
     /// Bytes that are sent later.
     Open,
+}
+
+/// What happens to the standard input of a command after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StdinAfterWrite {
+    KeepOpen,
+    /// The command reads end of file.
+    Close,
 }
 
 /// What to do when another command runs in the shell.
@@ -70,7 +78,7 @@ pub type Naming = Box<
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
     Yes,
-    /// Fail.
+    /// Fail if the lease is paused.
     No,
     /// Resume it, but start nothing if the instance was stopped.
     UnlessStopped,

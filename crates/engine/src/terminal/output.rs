@@ -1,4 +1,4 @@
-//! Reading what a command wrote, whether or not its host still runs.
+//! Reads the output of a command, whether or not its host still runs.
 
 use wire::Stream;
 
@@ -19,7 +19,7 @@ impl Terminals {
         limit: u32,
     ) -> Result<Chunk, TerminalError> {
         let live = self.live(terminal).await;
-        let link = live.runtime.lock().await.as_ref().map(|alive| alive.link.clone());
+        let link = live.runtime.lock().await.as_ref().map(|connection| connection.link.clone());
         // While its host tracks a command, more output may follow. Afterwards the copy beside the receipt is
         // preferred if it is complete: the files of a host are not synced.
         let followed =

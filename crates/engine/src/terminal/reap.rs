@@ -26,13 +26,14 @@ impl Terminals {
         if let Some(live) = live {
             // If a task holds the lock to start a shell, that fails when the instance is destroyed.
             if let Ok(mut runtime) = live.runtime.try_lock()
-                && let Some(alive) = runtime.take()
+                && let Some(connection) = runtime.take()
             {
-                alive.link.unlisten(id.as_str());
+                connection.link.unlisten(id.as_str());
             }
             // `try_send`, because the owner's queue may be full.
-            let _ =
-                live.asks.try_send(OwnerRequest::Lost("the terminal was deleted".into()).into());
+            let _ = live
+                .requests
+                .try_send(OwnerRequest::Lost("the terminal was deleted".into()).into());
         }
         self.lose_commands(id).await;
     }
@@ -99,7 +100,7 @@ impl Terminals {
         }
         match self.find(lease).await? {
             LeaseHost::Running(link) => self.reap_host(&link).await,
-            LeaseHost::Paused | LeaseHost::Nothing => Ok(0),
+            LeaseHost::Paused | LeaseHost::Absent => Ok(0),
         }
     }
 

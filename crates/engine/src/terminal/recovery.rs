@@ -9,31 +9,22 @@
 //! One lease never waits for another: each host has a recovery task of its own.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use wire::Request;
 
+use super::connect::{ConnectPurpose, LOCAL_RECONNECT_TIMEOUT};
 use super::error::TerminalError;
-use super::link::{HostLink, Silence};
+use super::link::{HostLink, SilenceLimits};
 use super::terminals::Terminals;
-use crate::lease::{LeaseError, RunningInstance};
-use base::event::EventKind;
-use base::outbound::bounded;
+use crate::lease::RunningInstance;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
-use provider::ProviderError;
 
 /// The first wait between two attempts to reconnect; it doubles with each.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// How long one attempt to reach an unreachable host waits for its greeting. A host that is resumed in that
-/// time answers at once.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Providers with a longer reconnect timeout are remote.
-const LOCAL_RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Hosts that are contacted at the same time when the server starts.
 const CONCURRENT_RECOVERIES: usize = 64;
 
@@ -41,16 +32,7 @@ const CONCURRENT_RECOVERIES: usize = 64;
 pub(super) enum LeaseHost {
     Running(HostLink),
     Paused,
-    Nothing,
-}
-
-/// The purpose of a connection to a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seeker {
-    /// A request: fails at once if the host is known to be unreachable.
-    Request,
-    /// The task that waits for an unreachable host.
-    Recovery,
+    Absent,
 }
 
 /// The recovery of a server that has just started.
@@ -75,7 +57,7 @@ impl Terminals {
         for terminal in self.0.store.live_terminals().await? {
             leases.entry(terminal.lease_id.clone()).or_default().push(terminal);
         }
-        let places = Arc::new(Semaphore::new(CONCURRENT_RECOVERIES));
+        let permits = Arc::new(Semaphore::new(CONCURRENT_RECOVERIES));
         let (left, all) = watch::channel(leases.len());
         for (lease, terminals) in leases {
             let (done, first_attempt) = watch::channel(false);
@@ -83,11 +65,11 @@ impl Terminals {
                 let mut settling = self.0.settling.lock();
                 settling.insert(lease.clone(), first_attempt);
             }
-            let (this, places, left) = (self.clone(), places.clone(), left.clone());
+            let (this, permits, left) = (self.clone(), permits.clone(), left.clone());
             self.0.tasks.spawn(async move {
-                let place = places.acquire_owned().await;
+                let permit = permits.acquire_owned().await;
                 let tried = || {
-                    drop(place);
+                    drop(permit);
                     let mut settling = this.0.settling.lock();
                     settling.remove(&lease);
                     drop(settling);
@@ -109,37 +91,7 @@ impl Terminals {
         };
         if let Some(mut first_attempt) = first_attempt {
             let settled = first_attempt.wait_for(|done| *done);
-            let _ = tokio::time::timeout(Silence::NEAR.limit, settled).await;
-        }
-    }
-
-    /// Returns since when the host of a lease has not answered; `None` if it is not known to be unreachable.
-    pub fn unreachable_since(&self, lease: &LeaseId) -> Option<Timestamp> {
-        self.0.unreachable.borrow().get(lease).copied()
-    }
-
-    /// Waits until the host of a lease is known to be unreachable.
-    pub(super) async fn is_unreachable(&self, lease: &LeaseId) {
-        let mut unreachable = self.0.unreachable.subscribe();
-        let _ = unreachable.wait_for(|all| all.contains_key(lease)).await;
-    }
-
-    fn note_unreachable(&self, lease: &LeaseId) {
-        let now = Timestamp::now();
-        let added = self.0.unreachable.send_if_modified(|all| match all.contains_key(lease) {
-            true => false,
-            false => all.insert(lease.clone(), now).is_none(),
-        });
-        if added {
-            tracing::warn!(%lease, "the host of a lease does not answer");
-            self.0.events.publish(EventKind::LeaseUnreachable { lease_id: lease.clone() });
-        }
-    }
-
-    fn note_reachable(&self, lease: &LeaseId) {
-        if self.0.unreachable.send_if_modified(|all| all.remove(lease).is_some()) {
-            tracing::info!(%lease, "the host of a lease answers again");
-            self.0.events.publish(EventKind::LeaseReachable { lease_id: lease.clone() });
+            let _ = tokio::time::timeout(SilenceLimits::LOCAL.limit, settled).await;
         }
     }
 
@@ -150,13 +102,13 @@ impl Terminals {
             LeaseState::Running(instance) => {
                 let (lease_id, provider) = (lease.lease_id, lease.provider);
                 let running = RunningInstance { lease_id, provider, instance, recreated: false };
-                Ok(LeaseHost::Running(self.link(&running, Seeker::Recovery).await?))
+                Ok(LeaseHost::Running(self.link(&running, ConnectPurpose::Recovery).await?))
             }
             LeaseState::Paused(_) => Ok(LeaseHost::Paused),
             LeaseState::Idle
             | LeaseState::Creating { .. }
             | LeaseState::Dead { .. }
-            | LeaseState::Destroyed => Ok(LeaseHost::Nothing),
+            | LeaseState::Destroyed => Ok(LeaseHost::Absent),
         }
     }
 
@@ -186,14 +138,14 @@ impl Terminals {
             missing.retain(|other| other.terminal_id != terminal.terminal_id);
             let live = self.live_at(&terminal, info.end_offset);
             let mut slot = live.runtime.lock().await;
-            if slot.as_ref().is_some_and(|alive| alive.is_on(link)) {
+            if slot.as_ref().is_some_and(|connection| connection.is_on(link)) {
                 // A request adopted it meanwhile.
                 continue;
             }
             if let Some(ended) = slot.take() {
                 ended.end(&terminal.terminal_id).await;
             }
-            // Before the scribe starts: an exit in the meantime is recorded after this.
+            // Before the recorder starts: an exit in the meantime is recorded after this.
             self.note_status(&terminal, TerminalEvent::Started).await;
             *slot = Some(self.adopt(&live, link, &info).await?);
             drop(slot);
@@ -202,181 +154,18 @@ impl Terminals {
         Ok(found)
     }
 
-    /// Returns the connection to the host of an instance, which all its terminals share. Only callers for
-    /// the same instance wait for each other.
-    pub(super) async fn link(
+    /// Returns the live terminals of a lease.
+    pub(super) async fn terminals_on(
         &self,
-        running: &RunningInstance,
-        seeker: Seeker,
-    ) -> Result<HostLink, TerminalError> {
-        let instance = running.instance.instance_id.clone();
-        let lease = &running.lease_id;
-        let unreachable = || TerminalError::Unreachable { lease: lease.clone() };
-        let slot = {
-            let mut links = self.0.links.lock();
-            links.entry(instance.clone()).or_default().clone()
-        };
-        let mut slot = match seeker {
-            Seeker::Recovery => slot.lock().await,
-            // The recovery holds the lock while it waits for a late greeting.
-            Seeker::Request => tokio::select! {
-                biased;
-                slot = slot.lock() => slot,
-                () = self.is_unreachable(lease) => return Err(unreachable()),
-            },
-        };
-        if let Some(link) = &*slot
-            && !link.closed().is_cancelled()
-        {
-            return Ok(link.clone());
-        }
-        if seeker == Seeker::Request && self.unreachable_since(lease).is_some() {
-            return Err(unreachable());
-        }
-        let silence = match self.is_remote(lease).await {
-            true => Silence::FAR,
-            false => Silence::NEAR,
-        };
-        let give_up = || {
-            if seeker == Seeker::Request && self.unreachable_since(lease).is_none() {
-                self.0.tasks.spawn(self.clone().seek(instance.clone(), lease.clone()));
-            }
-            self.note_unreachable(lease);
-            unreachable()
-        };
-        let connection = match self.0.leases.connect(running).await {
-            Ok(connection) => connection,
-            Err(LeaseError::Provider { source: ProviderError::TimedOut { .. }, .. }) => {
-                return Err(give_up());
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let mut greeting = std::pin::pin!(HostLink::greet(connection, lease.clone(), silence));
-        let greeted = match bounded("host.greeting", silence.limit, greeting.as_mut()).await {
-            Ok(greeted) => greeted?,
-            Err(_) if seeker == Seeker::Request => return Err(give_up()),
-            Err(_) => {
-                self.note_unreachable(lease);
-                match bounded("host.late_greeting", GREETING_TIMEOUT, greeting).await {
-                    Ok(greeted) => greeted?,
-                    Err(_) => return Err(unreachable()),
-                }
-            }
-        };
-        self.note_reachable(lease);
-        *slot = Some(greeted.clone());
-        drop(slot);
-        let watch = self.clone().watch_link(greeted.clone(), instance, lease.clone());
-        self.0.tasks.spawn(watch);
-        Ok(greeted)
-    }
-
-    /// Boxed, because the recovery of a host may start another.
-    fn seek(
-        self,
-        instance: InstanceId,
-        lease: LeaseId,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(async move {
-            match self.terminals_on(&lease).await {
-                Ok(terminals) => {
-                    self.reconnect(None, Some(&instance), &lease, terminals, || ()).await;
-                }
-                Err(error) => tracing::error!(%error, "cannot list the terminals of a host"),
-            }
-        })
-    }
-
-    /// The live terminals of a lease.
-    async fn terminals_on(&self, lease: &LeaseId) -> Result<Vec<Terminal>, TerminalError> {
+        lease: &LeaseId,
+    ) -> Result<Vec<Terminal>, TerminalError> {
         let all = self.0.store.live_terminals().await?;
         Ok(all.into_iter().filter(|terminal| terminal.lease_id == *lease).collect())
     }
 
-    /// Boxed, because the recovery of a host may watch it again.
-    fn watch_link(
-        self,
-        link: HostLink,
-        instance: InstanceId,
-        lease: LeaseId,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(async move {
-            let closed = link.closed();
-            let mut reachable = link.reachable();
-            loop {
-                tokio::select! {
-                    () = closed.cancelled() => break,
-                    () = self.0.stopping.cancelled() => return,
-                    _ = reachable.changed() => {}
-                }
-                let answers = *reachable.borrow_and_update();
-                match answers {
-                    true => self.note_reachable(&lease),
-                    // A paused host is silent by request.
-                    false if self.is_paused(&lease).await => {}
-                    false => {
-                        self.note_unreachable(&lease);
-                        // Silent or gone: its provider knows which.
-                        let asked = self.0.leases.lost(&lease, &instance).await;
-                        let there = asked.map_or(true, |lease| match &lease.state {
-                            LeaseState::Running(it) | LeaseState::Paused(it) => {
-                                it.instance_id == instance
-                            }
-                            LeaseState::Idle
-                            | LeaseState::Creating { .. }
-                            | LeaseState::Dead { .. }
-                            | LeaseState::Destroyed => false,
-                        });
-                        if !there {
-                            link.close();
-                        }
-                    }
-                }
-            }
-            self.note_reachable(&lease);
-            Box::pin(self.relink(&link, &instance, &lease)).await;
-        })
-    }
-
-    async fn is_paused(&self, lease: &LeaseId) -> bool {
-        let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| matches!(lease.state, LeaseState::Paused(_)))
-    }
-
-    /// Returns whether the host of a lease is behind a network, where short outages are normal.
-    pub(super) async fn is_remote(&self, lease: &LeaseId) -> bool {
-        let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > LOCAL_RECONNECT_TIMEOUT)
-    }
-
-    /// Reconnects after a broken connection. If the host is gone, its shells are lost.
-    async fn relink(&self, closed: &HostLink, instance: &InstanceId, lease: &LeaseId) {
-        {
-            let mut links = self.0.links.lock();
-            // A locked slot is being filled with the next connection.
-            let over = links.get(instance).is_some_and(|slot| {
-                let free = slot.try_lock();
-                free.is_ok_and(|slot| slot.as_ref().is_none_or(|it| it.closed().is_cancelled()))
-            });
-            if over {
-                links.remove(instance);
-            }
-        }
-        if self.0.stopping.is_cancelled() {
-            return;
-        }
-        match self.terminals_on(lease).await {
-            Ok(terminals) => {
-                let before = Some(closed.boot_id());
-                self.reconnect(before, Some(instance), lease, terminals, || ()).await;
-            }
-            Err(error) => tracing::error!(%error, "cannot list the terminals of a lost host"),
-        }
-    }
-
     /// Reconnects to the host of a lease until it is found or known to be gone. `before` is its last boot id,
     /// if known. Terminals that it does not hold are lost. `tried` is called after the first attempt.
-    async fn reconnect(
+    pub(super) async fn reconnect(
         &self,
         before: Option<&str>,
         instance: Option<&InstanceId>,
@@ -431,7 +220,7 @@ impl Terminals {
                     }
                     return self.note_reachable(lease);
                 }
-                Ok(LeaseHost::Paused | LeaseHost::Nothing) => break,
+                Ok(LeaseHost::Paused | LeaseHost::Absent) => break,
                 // It exists and holds its shells, so there is no deadline.
                 Err(TerminalError::Unreachable { .. }) => {
                     deadline = tokio::time::Instant::now() + timeout;
@@ -458,7 +247,7 @@ impl Terminals {
             }
         }
         if let (Some(before), false) = (before, same) {
-            self.strand(before).await;
+            self.recover_commands(before).await;
         }
         if let Some(tried) = tried.take() {
             tried();
@@ -470,6 +259,6 @@ impl Terminals {
         let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return false };
         let slot = live.runtime.lock().await;
-        slot.as_ref().is_some_and(|alive| !alive.link.closed().is_cancelled())
+        slot.as_ref().is_some_and(|connection| !connection.link.closed().is_cancelled())
     }
 }

@@ -10,74 +10,73 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::{ReplyCode, Request, TerminalInfo};
 
-use super::alive::Alive;
+use super::connect::ConnectPurpose;
 use super::error::TerminalError;
 use super::limit::LimitCounters;
-use super::link::{Feed, HostLink, LinkError};
+use super::link::{HostLink, LinkError, TerminalChannels};
 use super::options::Resume;
 use super::owner::{Format, OwnerRequest, Runtime};
-use super::recovery::Seeker;
-use super::scribe::{self, Order, Scribe, ScribeChannels, ShellOrigin};
+use super::recorder::{RecorderChannels, ShellOrigin, StateRecorder, StateRequest};
+use super::shell_connection::ShellConnection;
 use super::shell_start::{ShellSetup, argv, environment, inherited, start_directory, wire_shell};
-use super::terminals::{Live, Terminals};
+use super::state_sections;
+use super::terminals::{LiveTerminal, Terminals};
 use crate::lease::RunningInstance;
 use base::event::EventKind;
-use model::{
-    Command, CommandEnd, CommandStatus, Terminal, TerminalEvent, TerminalId, TerminalState, Thread,
-};
+use model::{Terminal, TerminalEvent, TerminalId, TerminalState, Thread};
 
 /// Output events that wait for an owner before output is dropped.
 const OUTPUT_QUEUE_LENGTH: usize = 128;
-/// Records that wait for a scribe before it has to resynchronize.
+/// Records that wait for a recorder before it has to resynchronize.
 const RECORD_QUEUE_LENGTH: usize = 1024;
-const ORDER_QUEUE_LENGTH: usize = 16;
+const STATE_REQUEST_QUEUE_LENGTH: usize = 16;
 /// How long a host may take to end the processes of a terminal, with some time to spare.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(12);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-impl Live {
+impl LiveTerminal {
     /// Gives the owner a runtime. The terminal is marked live at once, so that no other caller starts it
     /// before the owner handles the request.
-    async fn hand(&self, runtime: Runtime) -> Result<(), TerminalError> {
+    async fn set_runtime(&self, runtime: Runtime) -> Result<(), TerminalError> {
         self.shared.note(|facts| (facts.live, facts.exit) = (true, None));
-        self.ask(OwnerRequest::Runtime(runtime)).await
+        self.request(OwnerRequest::Runtime(runtime)).await
     }
 }
 
 impl Terminals {
     /// Returns the host of a terminal. Starts the shell from its state if there is none.
-    pub(super) async fn alive(
+    pub(super) async fn ensure_shell(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         resume: Resume,
     ) -> Result<HostLink, TerminalError> {
-        self.alive_from(terminal, live, resume, None).await
+        self.ensure_shell_from(terminal, live, resume, None).await
     }
 
-    /// Like `alive`, for a new terminal whose row is being written.
-    pub(super) async fn alive_new(
+    /// Like `ensure_shell`, for a new terminal whose row is being written.
+    pub(super) async fn ensure_new_shell(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
     ) -> Result<HostLink, TerminalError> {
-        self.alive_from(terminal, live, Resume::Yes, Some(TerminalState::default())).await
+        self.ensure_shell_from(terminal, live, Resume::Yes, Some(TerminalState::default())).await
     }
 
     /// `state` is given for a terminal that is known to be new.
-    async fn alive_from(
+    async fn ensure_shell_from(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         resume: Resume,
         state: Option<TerminalState>,
     ) -> Result<HostLink, TerminalError> {
         let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
         let mut slot = live.runtime.lock().await;
-        if let Some(alive) = &*slot {
+        if let Some(connection) = &*slot {
             let facts = live.shared.facts();
-            if facts.live && !alive.link.closed().is_cancelled() {
-                return Ok(alive.link.clone());
+            if facts.live && !connection.link.closed().is_cancelled() {
+                return Ok(connection.link.clone());
             }
         }
         if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
@@ -88,36 +87,36 @@ impl Terminals {
         }
         let recovers = live.shared.facts().offset > 0;
         let began = Instant::now();
-        let brought = self.bring_back(terminal, live, &mut running, state).await;
+        let opened = self.connect_and_open(terminal, live, &mut running, state).await;
         if recovers {
-            match &brought {
+            match &opened {
                 Ok(_) => self.count_recovery(began),
                 Err(_) => self.count_failed_recovery(),
             }
         }
-        let alive = brought?;
-        let link = alive.link.clone();
-        *slot = Some(alive);
+        let connection = opened?;
+        let link = connection.link.clone();
+        *slot = Some(connection);
         Ok(link)
     }
 
     /// Connects to the host of a lease, or of its next instance if that is gone, and opens the terminal
     /// there.
-    async fn bring_back(
+    async fn connect_and_open(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         running: &mut RunningInstance,
         state: Option<TerminalState>,
-    ) -> Result<Alive, TerminalError> {
-        let link = match self.link(running, Seeker::Request).await {
+    ) -> Result<ShellConnection, TerminalError> {
+        let link = match self.link(running, ConnectPurpose::Request).await {
             Ok(link) => link,
             Err(error @ TerminalError::Unreachable { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(lease = %running.lease_id, %error, "a host is gone");
                 self.0.leases.lost(&running.lease_id, &running.instance.instance_id).await?;
                 *running = self.0.leases.running(&running.lease_id).await?;
-                self.link(running, Seeker::Request).await?
+                self.link(running, ConnectPurpose::Request).await?
             }
         };
         match state {
@@ -145,10 +144,10 @@ impl Terminals {
     async fn adopt_or_start(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         running: &RunningInstance,
         link: &HostLink,
-    ) -> Result<Alive, TerminalError> {
+    ) -> Result<ShellConnection, TerminalError> {
         let held = link.list().await?;
         let known = held.into_iter().find(|info| info.terminal == live.id.as_str());
         if let Some(info) = known {
@@ -159,24 +158,27 @@ impl Terminals {
             link.call(|seq| Request::AckExit { seq, terminal: id }).await?;
         }
         let state = self.0.store.terminal_state(&live.id, None).await?;
-        let alive = self.start(terminal, live, running, link, state).await?;
+        let connection = self.start(terminal, live, running, link, state).await?;
         self.note_status(terminal, TerminalEvent::Started).await;
-        Ok(alive)
+        Ok(connection)
     }
 
-    pub(super) async fn orders(&self, live: &Live) -> Option<mpsc::Sender<Order>> {
-        live.runtime.lock().await.as_ref().map(|alive| alive.orders.clone())
+    pub(super) async fn state_requests(
+        &self,
+        live: &LiveTerminal,
+    ) -> Option<mpsc::Sender<StateRequest>> {
+        live.runtime.lock().await.as_ref().map(|connection| connection.state_requests.clone())
     }
 
     /// Attaches to a terminal that its host holds.
     pub(super) async fn adopt(
         &self,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         link: &HostLink,
         info: &TerminalInfo,
-    ) -> Result<Alive, TerminalError> {
+    ) -> Result<ShellConnection, TerminalError> {
         let state = self.0.store.terminal_state(&live.id, None).await?;
-        let (alive, output) = self.listen(live, link, &state, ShellOrigin::Adopted);
+        let (connection, output) = self.listen(live, link, &state, ShellOrigin::Adopted);
         for command in &info.commands {
             link.follow(&command.command, live.id.as_str());
             // Also an ended command: callers wait until its receipt is stored.
@@ -190,21 +192,21 @@ impl Terminals {
         link.attach(live.id.as_str(), offset).await?;
         let (cols, rows) = (info.cols, info.rows);
         let runtime = Runtime { link: link.clone(), output, offset, cols, rows };
-        live.hand(runtime).await?;
-        Ok(alive)
+        live.set_runtime(runtime).await?;
+        Ok(connection)
     }
 
     /// Opens a terminal on a host from its state.
     async fn start(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         running: &RunningInstance,
         link: &HostLink,
         state: TerminalState,
-    ) -> Result<Alive, TerminalError> {
+    ) -> Result<ShellConnection, TerminalError> {
         let thread = self.0.store.thread(&terminal.thread_id).await?;
-        let place = self.place(thread.as_ref()).await?;
+        let setup = self.shell_setup(thread.as_ref()).await?;
         let directory = self.directory(&live.id);
         let made = directory.clone();
         tokio::task::spawn_blocking(move || std::fs::create_dir_all(made))
@@ -217,22 +219,22 @@ impl Terminals {
         let needed = provider::TerminalMounts {
             terminal: live.id.clone(),
             dir: directory,
-            mounts: place.mounts.clone(),
+            mounts: setup.mounts.clone(),
         };
         let placed = self.0.leases.mount(running, &needed).await?;
-        let place = place.inside(&placed);
+        let setup = setup.inside(&placed);
         let base = self.0.leases.environment(running).unwrap_or_else(inherited);
         let facts = live.shared.facts();
         let again = facts.offset > 0;
-        let (alive, output) = self.listen(live, link, &state, ShellOrigin::Stored);
+        let (connection, output) = self.listen(live, link, &state, ShellOrigin::Stored);
         let start = facts.offset;
         let size = (facts.cols, facts.rows);
         let request = Request::Open {
             seq: 0,
             terminal: live.id.to_string(),
             argv: argv(terminal),
-            cwd: start_directory(terminal, thread.as_ref(), &state.cwd, &place),
-            env: environment(base, terminal, thread.as_ref(), place.env)
+            cwd: start_directory(terminal, thread.as_ref(), &state.cwd, &setup),
+            env: environment(base, terminal, thread.as_ref(), setup.env)
                 .into_iter()
                 .map(|(name, value)| (name.into_bytes(), value.into_bytes()))
                 .collect(),
@@ -242,7 +244,7 @@ impl Terminals {
             log_limit: self.0.settings.log_limit,
             base_offset: start,
             shell: wire_shell(terminal.shell),
-            state: scribe::sections(state),
+            state: state_sections::for_host(state),
             notice: if again { self.restored(live).await? } else { Vec::new() },
         };
         let deadline = Instant::now() + CLOSE_TIMEOUT;
@@ -267,46 +269,47 @@ impl Terminals {
         link.attach(live.id.as_str(), start).await?;
         let (cols, rows) = size;
         let runtime = Runtime { link: link.clone(), output, offset: start, cols, rows };
-        live.hand(runtime).await?;
+        live.set_runtime(runtime).await?;
         if again {
             let (terminal_id, version) = (live.id.clone(), terminal.version);
             self.0.events.publish(EventKind::TerminalRestored { terminal_id, version });
         }
-        Ok(alive)
+        Ok(connection)
     }
 
     /// Returns what is printed before a shell is started again on the same screen.
-    async fn restored(&self, live: &Live) -> Result<Vec<u8>, TerminalError> {
+    async fn restored(&self, live: &LiveTerminal) -> Result<Vec<u8>, TerminalError> {
         let (answer, picture) = oneshot::channel();
-        live.ask(OwnerRequest::Picture { format: Format::Text, scrollback: None, answer }).await?;
+        live.request(OwnerRequest::Picture { format: Format::Text, scrollback: None, answer })
+            .await?;
         let picture = picture.await.map_err(|_| TerminalError::Gone)?;
         // Leaving the alternate screen moves the cursor even if it is not active.
         let first = if picture.alt_screen { LEAVE_ALTERNATE } else { "" };
         Ok([first, LEAVE, RESTORED].concat().into_bytes())
     }
 
-    /// Creates the channels of a terminal and starts its scribe.
+    /// Creates the channels of a terminal and starts its recorder.
     fn listen(
         &self,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         link: &HostLink,
         state: &TerminalState,
         origin: ShellOrigin,
-    ) -> (Alive, mpsc::Receiver<Box<wire::Event>>) {
+    ) -> (ShellConnection, mpsc::Receiver<Box<wire::Event>>) {
         let (output, output_receiver) = mpsc::channel(OUTPUT_QUEUE_LENGTH);
         let (records, records_receiver) = mpsc::channel(RECORD_QUEUE_LENGTH);
         let (resync, resync_receiver) = watch::channel(false);
-        let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE_LENGTH);
-        link.listen(live.id.as_str(), Feed { output, records, resync });
-        let channels = ScribeChannels {
+        let (state_requests, state_requests_receiver) = mpsc::channel(STATE_REQUEST_QUEUE_LENGTH);
+        link.listen(live.id.as_str(), TerminalChannels { output, records, resync });
+        let channels = RecorderChannels {
             records: records_receiver,
-            orders: orders_receiver,
+            state_requests: state_requests_receiver,
             resync: resync_receiver,
             stored: live.version.clone(),
             limits: LimitCounters::new(self.0.leases.clone(), live.lease.clone()),
             origin,
         };
-        let scribe = Scribe::new(
+        let recorder = StateRecorder::new(
             live.id.clone(),
             self.0.store.clone(),
             link.clone(),
@@ -315,52 +318,8 @@ impl Terminals {
             state,
             channels,
         );
-        let scribe = self.0.tasks.spawn(scribe.run());
-        (Alive { link: link.clone(), orders, scribe }, output_receiver)
-    }
-
-    /// Marks the shell of a terminal as lost. State and output are kept.
-    pub(super) async fn lost(&self, id: &TerminalId) {
-        let live = self.0.live.lock().get(id).cloned();
-        if let Some(live) = live {
-            if let Some(ended) = live.runtime.lock().await.take() {
-                ended.end(id).await;
-            }
-            let why = "the shell is gone; the next command or key starts one from its last state";
-            let _ = live.ask(OwnerRequest::Lost(why.into())).await;
-        }
-        let now = Timestamp::now();
-        if let Err(error) = self.0.store.apply_terminal(id, TerminalEvent::RuntimeLost, now).await {
-            tracing::warn!(terminal = %id, %error, "cannot record that a shell is lost");
-        }
-        self.lose_rows(id, Vec::new()).await;
-    }
-
-    /// Records the commands of a deleted terminal as lost.
-    pub(super) async fn lose_commands(&self, id: &TerminalId) {
-        let open = self.0.flights.lose(|command| command.terminal_id == *id);
-        self.lose_rows(id, open).await;
-    }
-
-    /// Records commands as lost: these, and stored ones that are not in flight.
-    async fn lose_rows(&self, id: &TerminalId, mut open: Vec<Command>) {
-        match self.0.store.unfinished_commands(id).await {
-            Ok(rows) => open.extend(
-                rows.into_iter().filter(|row| self.0.flights.command(&row.command_id).is_none()),
-            ),
-            Err(error) => tracing::warn!(terminal = %id, %error, "cannot list unfinished commands"),
-        }
-        for command in open {
-            let queued = command.status == CommandStatus::Queued;
-            let waited = queued && !self.began(&command).await;
-            let end = if waited { CommandEnd::NotStarted } else { CommandEnd::Lost };
-            let command = self.with_lengths(&command).await;
-            if let Ok(lost) = command.end(end, Timestamp::now())
-                && let Err(error) = self.0.store.save_command(&lost).await
-            {
-                tracing::warn!(command = %lost.command_id, %error, "cannot record a lost command");
-            }
-        }
+        let recorder = self.0.tasks.spawn(recorder.run());
+        (ShellConnection { link: link.clone(), state_requests, recorder }, output_receiver)
     }
 
     pub(super) async fn note_status(&self, terminal: &Terminal, event: TerminalEvent) {
@@ -371,12 +330,12 @@ impl Terminals {
     }
 
     /// Returns where the shells of a thread's project start.
-    async fn place(&self, thread: Option<&Thread>) -> Result<ShellSetup, TerminalError> {
+    async fn shell_setup(&self, thread: Option<&Thread>) -> Result<ShellSetup, TerminalError> {
         let Some(project) = thread.map(|thread| thread.project_id.clone()) else {
             return Ok(ShellSetup::default());
         };
-        let place = self.0.settings.place.clone();
-        tokio::task::spawn_blocking(move || place(&project))
+        let setup = self.0.settings.shell_setup.clone();
+        tokio::task::spawn_blocking(move || setup(&project))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {

@@ -37,14 +37,14 @@ pub(super) fn start_directory(
     terminal: &Terminal,
     thread: Option<&Thread>,
     last: &str,
-    place: &ShellSetup,
+    setup: &ShellSetup,
 ) -> Vec<u8> {
     let chosen = [last, &terminal.cwd, thread.and_then(|t| t.cwd.as_deref()).unwrap_or_default()]
         .into_iter()
         .find(|directory| !directory.is_empty());
     match chosen {
         Some(directory) => directory.as_bytes().to_vec(),
-        None => place.directory.clone().into_os_string().into_encoded_bytes(),
+        None => setup.directory.clone().into_os_string().into_encoded_bytes(),
     }
 }
 
@@ -82,14 +82,14 @@ pub(super) fn environment(
     mut env: Env,
     terminal: &Terminal,
     thread: Option<&Thread>,
-    place: Env,
+    setup: Env,
 ) -> Env {
     env.entry("PATH".into())
         .or_insert_with(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
     env.entry("HOME".into()).or_insert_with(|| "/".into());
     env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
     env.insert("STEAD_THREAD".into(), terminal.thread_id.to_string());
-    env.extend(place);
+    env.extend(setup);
     if let Some(thread) = thread {
         env.extend(thread.env.clone());
     }

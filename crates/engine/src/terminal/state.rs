@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use super::error::TerminalError;
 use super::open::NewTerminal;
 use super::options::Resume;
-use super::scribe::{self, Order};
+use super::recorder::StateRequest;
+use super::state_sections;
 use super::terminals::Terminals;
 use model::{Env, Terminal, TerminalId, TerminalState};
 
@@ -22,18 +23,18 @@ impl Terminals {
         unset: &[String],
     ) -> Result<u64, TerminalError> {
         let script = script(set, unset);
-        self.order(terminal, |answer| Order::Apply { script, answer }).await
+        self.change_state(terminal, |answer| StateRequest::Apply { script, answer }).await
     }
 
     /// Returns to an earlier version. The result is a new version, which is returned.
     pub async fn rollback(&self, terminal: &Terminal, to: u64) -> Result<u64, TerminalError> {
-        self.order(terminal, |answer| Order::Rollback { to, answer }).await
+        self.change_state(terminal, |answer| StateRequest::Rollback { to, answer }).await
     }
 
     /// Creates another terminal of the same thread with the state of this one at `version`.
     pub async fn fork(&self, from: &Terminal, version: u64) -> Result<Terminal, TerminalError> {
         let state = self.0.store.terminal_state(&from.terminal_id, Some(version)).await?;
-        let delta = scribe::delta(&base(&state), &exported(&state));
+        let delta = state_sections::delta(&base(&state), &exported(&state));
         let new = NewTerminal {
             thread_id: from.thread_id.clone(),
             lease_id: from.lease_id.clone(),
@@ -58,32 +59,36 @@ impl Terminals {
         to: &TerminalId,
     ) -> Result<(), TerminalError> {
         let state = self.0.store.terminal_state(from, None).await?;
-        let delta = scribe::delta(&base(&state), &exported(&state));
+        let delta = state_sections::delta(&base(&state), &exported(&state));
         self.0.store.fork_state(from, state.version, to, delta, Timestamp::now()).await?;
         Ok(())
     }
 
-    async fn order(
+    async fn change_state(
         &self,
         terminal: &Terminal,
-        make: impl FnOnce(oneshot::Sender<Result<u64, TerminalError>>) -> Order,
+        make: impl FnOnce(oneshot::Sender<Result<u64, TerminalError>>) -> StateRequest,
     ) -> Result<u64, TerminalError> {
         let live = self.live(terminal).await;
-        self.alive(terminal, &live, Resume::Yes).await?;
-        let orders = self.orders(&live).await.ok_or(TerminalError::Gone)?;
+        self.ensure_shell(terminal, &live, Resume::Yes).await?;
+        let requests = self.state_requests(&live).await.ok_or(TerminalError::Gone)?;
         let (answer, answered) = oneshot::channel();
-        orders.send(make(answer)).await.map_err(|_| TerminalError::Gone)?;
+        requests.send(make(answer)).await.map_err(|_| TerminalError::Gone)?;
         answered.await.map_err(|_| TerminalError::Gone)?
     }
 }
 
 pub fn exported(state: &TerminalState) -> Env {
-    state.sections.get("env").map(|bytes| scribe::environment(bytes)).unwrap_or_default()
+    state.sections.get("env").map(|bytes| state_sections::environment(bytes)).unwrap_or_default()
 }
 
 /// Returns the environment of the first shell.
 fn base(state: &TerminalState) -> Env {
-    state.sections.get(scribe::BASE).map(|bytes| scribe::environment(bytes)).unwrap_or_default()
+    state
+        .sections
+        .get(state_sections::BASE)
+        .map(|bytes| state_sections::environment(bytes))
+        .unwrap_or_default()
 }
 
 /// Replaces the values in shell source that `declare -p`, `typeset -p` or `set` printed, where `hides` accepts the name.

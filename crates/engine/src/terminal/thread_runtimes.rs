@@ -1,4 +1,4 @@
-//! Lets sessions ask about, and end, the shells of a thread.
+//! Gives sessions access to the shells of a thread.
 
 use std::pin::Pin;
 

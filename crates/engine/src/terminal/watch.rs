@@ -1,4 +1,4 @@
-//! A client's view of a terminal: a picture, then what comes after it.
+//! A client's view of a terminal: a picture, then the events after it.
 //!
 //! A watcher is only a position in the window. A slow watcher affects neither the terminal nor other
 //! watchers; when its position was dropped from the window, it gets a new picture.
@@ -46,10 +46,10 @@ pub(super) enum AtExit {
 /// One client of a terminal.
 pub struct Watcher {
     shared: Arc<SharedTerminal>,
-    asks: mpsc::Sender<Box<OwnerRequest>>,
+    requests: mpsc::Sender<Box<OwnerRequest>>,
     head: watch::Receiver<u64>,
     client: ClientId,
-    place: u64,
+    position: u64,
     ready: VecDeque<WatcherUpdate>,
     /// The offset after the last byte that `next` returned.
     offset: u64,
@@ -73,7 +73,7 @@ pub struct WatcherGone;
 impl Watcher {
     pub(super) async fn enter(
         shared: Arc<SharedTerminal>,
-        asks: mpsc::Sender<Box<OwnerRequest>>,
+        requests: mpsc::Sender<Box<OwnerRequest>>,
         client: ClientId,
         from: WatchFrom,
         directory: PathBuf,
@@ -81,9 +81,19 @@ impl Watcher {
     ) -> Result<Watcher, WatcherGone> {
         let head = shared.head.subscribe();
         let ready = VecDeque::new();
-        let (place, offset, exited, behind) = (0, 0, false, None);
-        let mut watcher =
-            Watcher { shared, asks, head, client, place, ready, offset, at_exit, exited, behind };
+        let (position, offset, exited, behind) = (0, 0, false, None);
+        let mut watcher = Watcher {
+            shared,
+            requests,
+            head,
+            client,
+            position,
+            ready,
+            offset,
+            at_exit,
+            exited,
+            behind,
+        };
         if let WatchFrom::Offset(from) = from {
             let (_, end) = watcher.bounds();
             if from <= end && end - from <= MAX_RESUME_BYTES {
@@ -115,8 +125,8 @@ impl Watcher {
     /// Waits for the next update. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatcherUpdate, WatcherGone> {
         loop {
-            if let Some(told) = self.ready.pop_front() {
-                match &told {
+            if let Some(update) = self.ready.pop_front() {
+                match &update {
                     WatcherUpdate::Picture(picture) => self.offset = picture.offset,
                     WatcherUpdate::Event(WatchEvent::Output { offset, bytes }) => {
                         self.offset = offset + bytes.len() as u64;
@@ -130,7 +140,7 @@ impl Watcher {
                     WatcherUpdate::Event(WatchEvent::Exit { .. }) => self.exited = true,
                     WatcherUpdate::Event(_) => {}
                 }
-                return Ok(told);
+                return Ok(update);
             }
             if self.behind.is_some() {
                 self.catch_up().await?;
@@ -138,12 +148,12 @@ impl Watcher {
             }
             let read = {
                 let window = self.shared.window.lock();
-                window.read(self.place, CHUNK_BYTES)
+                window.read(self.position, CHUNK_BYTES)
             };
             match read {
-                Next::Events(events, place) => {
+                Next::Events(events, position) => {
                     self.ready.extend(events.into_iter().map(WatcherUpdate::Event));
-                    self.place = place;
+                    self.position = position;
                 }
                 Next::Lost => self.take_picture().await?,
                 Next::Wait => {
@@ -156,8 +166,8 @@ impl Watcher {
                         self.ready.push_back(WatcherUpdate::Event(exit));
                         continue;
                     }
-                    let place = self.place;
-                    self.head.wait_for(|head| *head > place).await.map_err(|_| WatcherGone)?;
+                    let position = self.position;
+                    self.head.wait_for(|head| *head > position).await.map_err(|_| WatcherGone)?;
                 }
             }
         }
@@ -165,15 +175,15 @@ impl Watcher {
 
     /// Returns the queue of the terminal's owner, for requests of this client.
     pub fn owner(&self) -> mpsc::Sender<Box<OwnerRequest>> {
-        self.asks.clone()
+        self.requests.clone()
     }
 
     async fn take_picture(&mut self) -> Result<(), WatcherGone> {
         let (answer, picture) = oneshot::channel();
-        let ask = OwnerRequest::Picture { format: Format::Ansi, scrollback: None, answer };
-        self.asks.send(ask.into()).await.map_err(|_| WatcherGone)?;
+        let request = OwnerRequest::Picture { format: Format::Ansi, scrollback: None, answer };
+        self.requests.send(request.into()).await.map_err(|_| WatcherGone)?;
         let picture = picture.await.map_err(|_| WatcherGone)?;
-        self.place = picture.place;
+        self.position = picture.position;
         self.offset = picture.offset;
         self.ready.push_back(WatcherUpdate::Picture(picture));
         Ok(())
@@ -190,8 +200,8 @@ impl Watcher {
             let window = self.shared.window.lock();
             (window.since(*position), window.bounds().1)
         };
-        if let Some((events, place)) = held {
-            self.place = place;
+        if let Some((events, position)) = held {
+            self.position = position;
             self.ready.extend(events.into_iter().map(WatcherUpdate::Event));
             self.behind = None;
             return Ok(());
@@ -216,13 +226,13 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let (asks, client) = (self.asks.clone(), self.client);
-        if let Err(mpsc::error::TrySendError::Full(ask)) =
-            asks.try_send(OwnerRequest::Leave(client).into())
+        let (requests, client) = (self.requests.clone(), self.client);
+        if let Err(mpsc::error::TrySendError::Full(request)) =
+            requests.try_send(OwnerRequest::Leave(client).into())
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(async move {
-                let _ = asks.send(ask).await;
+                let _ = requests.send(request).await;
             });
         }
     }

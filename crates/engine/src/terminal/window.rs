@@ -54,7 +54,7 @@ pub enum Next {
 const EVENT_WEIGHT: usize = 64;
 
 impl Window {
-    /// An empty window that ends at `offset` and holds at most `limit` bytes.
+    /// Creates an empty window that ends at `offset` and holds at most `limit` bytes.
     pub fn new(offset: u64, limit: usize) -> Window {
         Window { events: VecDeque::new(), first: 0, start: offset, end: offset, bytes: 0, limit }
     }
@@ -64,7 +64,7 @@ impl Window {
         self.first + self.events.len() as u64
     }
 
-    /// The offsets of the first byte held and after the last.
+    /// Returns the offset of the first byte held, and the one after the last.
     pub fn bounds(&self) -> (u64, u64) {
         (self.start, self.end)
     }
@@ -105,12 +105,12 @@ impl Window {
         self.events.shrink_to_fit();
     }
 
-    /// Returns about `max_bytes` of events at `place`.
-    pub fn read(&self, place: u64, max_bytes: usize) -> Next {
-        if place < self.first {
+    /// Returns about `max_bytes` of events at `position`.
+    pub fn read(&self, position: u64, max_bytes: usize) -> Next {
+        if position < self.first {
             return Next::Lost;
         }
-        let skip = (place - self.first) as usize;
+        let skip = (position - self.first) as usize;
         let mut size = 0;
         let events: Vec<WatchEvent> = self
             .events
@@ -126,7 +126,7 @@ impl Window {
         if events.is_empty() {
             return Next::Wait;
         }
-        let next = place + events.len() as u64;
+        let next = position + events.len() as u64;
         Next::Events(events, next)
     }
 
@@ -207,17 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_falls_out_of_the_window_is_told() {
+    fn a_watcher_that_falls_out_of_the_window_is_lost() {
         let mut window = Window::new(0, 3 * EVENT_WEIGHT);
-        let place = window.head();
+        let position = window.head();
         window.push(output(0, "one"));
         window.push(output(3, "two"));
         assert_eq!(
-            window.read(place, 1 << 20),
+            window.read(position, 1 << 20),
             Next::Events(vec![output(0, "one"), output(3, "two")], 2)
         );
         window.push(output(6, "three"));
-        assert_eq!(window.read(place, 1 << 20), Next::Lost);
+        assert_eq!(window.read(position, 1 << 20), Next::Lost);
         assert_eq!(window.read(3, 1 << 20), Next::Wait);
     }
 
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_read_and_what_was_missed_make_the_whole(
+        fn the_bytes_before_and_after_a_resume_are_the_whole_output(
             lengths in prop::collection::vec(1usize..40, 1..60),
             limit in 200usize..4000,
             cut in 0u64..2400,

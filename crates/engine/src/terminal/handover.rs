@@ -11,16 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use wire::Request;
 
 use super::error::TerminalError;
-use super::flight::CommandStage;
 use super::link::{HostLink, LinkError, Progress};
 use super::options::{BusyPolicy, ExecOptions, Resume};
-use super::terminals::{Live, Terminals};
+use super::terminals::{LiveTerminal, Terminals};
 use model::{
     Command, CommandEnd, CommandId, CommandStatus, Desired, ShellKind, Terminal, TerminalId,
 };
@@ -30,16 +28,16 @@ const HOST_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Terminals {
-    /// Returns the host of a terminal like [`Terminals::alive`], and retries if the host is lost meanwhile.
-    pub(super) async fn alive_again(
+    /// Returns the host of a terminal like [`Terminals::ensure_shell`], and retries if the host is lost meanwhile.
+    pub(super) async fn ensure_shell_retrying(
         &self,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         resume: Resume,
     ) -> Result<HostLink, TerminalError> {
         let deadline = Instant::now() + HOST_TIMEOUT;
         loop {
-            match self.alive(terminal, live, resume).await {
+            match self.ensure_shell(terminal, live, resume).await {
                 Err(error) if is_lost(&error) && Instant::now() < deadline => {
                     tracing::info!(terminal = %live.id, %error, "a host was lost; reconnecting");
                     tokio::time::sleep(POLL_INTERVAL).await;
@@ -55,7 +53,7 @@ impl Terminals {
         &self,
         mut link: HostLink,
         terminal: &Terminal,
-        live: &Arc<Live>,
+        live: &Arc<LiveTerminal>,
         id: &CommandId,
         options: &ExecOptions,
     ) -> Result<watch::Receiver<Progress>, TerminalError> {
@@ -74,14 +72,14 @@ impl Terminals {
             match handed {
                 Err(_) if has_next && Instant::now() < deadline => {
                     tokio::time::sleep(POLL_INTERVAL).await;
-                    link = self.alive_again(terminal, live, options.resume).await?;
+                    link = self.ensure_shell_retrying(terminal, live, options.resume).await?;
                 }
                 handed => return handed,
             }
         }
     }
 
-    /// Hands a command to a host. If the host is lost meanwhile, [`Terminals::strand`] takes care of it.
+    /// Hands a command to a host. If the host is lost meanwhile, [`Terminals::recover_commands`] handles the command.
     pub(super) async fn hand_over(
         &self,
         link: &HostLink,
@@ -95,9 +93,9 @@ impl Terminals {
         match link.call(|seq| options.request(seq, name, id)).await {
             Ok(_) => Ok(progress),
             Err(LinkError::Closed) => {
-                if self.0.gone.lock().contains(link.boot_id()) {
+                if self.0.lost_hosts.lock().contains(link.boot_id()) {
                     // The other commands of this host were handled already.
-                    self.strand(link.boot_id()).await;
+                    self.recover_commands(link.boot_id()).await;
                 }
                 Ok(progress)
             }
@@ -113,9 +111,9 @@ impl Terminals {
         }
     }
 
-    /// Handles the commands of a lost host.
-    pub(super) async fn strand(&self, host: &str) {
-        self.0.gone.lock().add(host);
+    /// Hands the commands of a lost host that had not started to the next host, and records the others as lost.
+    pub(super) async fn recover_commands(&self, host: &str) {
+        self.0.lost_hosts.lock().add(host);
         for (command, options) in self.0.flights.on(host) {
             match options {
                 Some(options) if !self.began(&command).await => {
@@ -139,7 +137,7 @@ impl Terminals {
         }
         // Afterwards all commands of the host are known here.
         let live = self.live(terminal).await;
-        self.alive_again(terminal, &live, Resume::Yes).await?;
+        self.ensure_shell_retrying(terminal, &live, Resume::Yes).await?;
         if self.0.flights.command(&command.command_id).is_some() || self.began(command).await {
             return Ok(false);
         }
@@ -147,15 +145,7 @@ impl Terminals {
         Ok(true)
     }
 
-    /// Returns whether a lost host had started a command; `true` if that is unknown.
-    pub(super) async fn began(&self, command: &Command) -> bool {
-        let path = self.directory(&command.terminal_id).join(shell::BEGAN);
-        let id = command.command_id.clone();
-        let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
-        !read.is_ok_and(|read| read.is_ok_and(|last| last != id.as_str().as_bytes()))
-    }
-
-    /// Boxed, because handing a command to a lost host strands it again.
+    /// Boxed, because handing over a command may lose its host and begin again.
     fn hand_on(
         self,
         command: Command,
@@ -192,21 +182,9 @@ impl Terminals {
             return Err(TerminalError::Gone);
         }
         let live = self.live(&terminal).await;
-        let link = self.alive_again(&terminal, &live, options.resume).await?;
+        let link = self.ensure_shell_retrying(&terminal, &live, options.resume).await?;
         tracing::info!(command = %id, "a command that had not started goes to another host");
         self.hand_over(&link, &terminal, id, options).await.map(drop)
-    }
-
-    /// Records the end of a command whose host is lost.
-    async fn end_as(&self, command: &Command, end: CommandEnd) {
-        let command = &self.with_lengths(command).await;
-        if let Ok(ended) = command.end(end, Timestamp::now())
-            && let Err(error) = self.0.store.save_command(&ended).await
-        {
-            tracing::warn!(command = %ended.command_id, %error, "cannot record how a command ended");
-        }
-        self.0.flights.stage(&command.command_id, CommandStage::Lost);
-        self.0.flights.forget(&command.command_id);
     }
 }
 

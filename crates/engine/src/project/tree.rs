@@ -1,0 +1,116 @@
+//! The file tree of a project: which backend serves which paths.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    error::{ProjectError, blocking, failed},
+    projects::Projects,
+};
+use base::durable::make_directory;
+use files::{Backend, Directory, Reach, Relative, Route, Rows, Tree};
+use model::{BackendKind, Project};
+
+/// The routes of every project with their default backends.
+const DEFAULT_ROUTES: [(&str, BackendKind); 3] = [
+    ("/workspace", BackendKind::Filesystem),
+    ("/memories/hot", BackendKind::State),
+    ("/memories/persistent", BackendKind::Filesystem),
+];
+
+/// The file system outside the project's own routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InstanceFiles {
+    /// Accessible below this directory.
+    At(PathBuf),
+    /// Not accessible, for this reason.
+    Nowhere(&'static str),
+}
+
+impl Projects {
+    /// Returns the backend of each route of a project: its own routes over those of the server.
+    #[must_use]
+    pub fn routes(&self, project: &Project) -> BTreeMap<Relative, BackendKind> {
+        let default = |(prefix, kind): (&str, BackendKind)| (prefix.to_owned(), kind);
+        let defaults = DEFAULT_ROUTES.map(default).into_iter();
+        let chosen = self.inner.settings.routes.iter().chain(&project.config.routes);
+        defaults
+            .chain(chosen.map(|(prefix, kind)| (prefix.clone(), *kind)))
+            .filter_map(|(prefix, kind)| Some((Relative::parse(&prefix).ok()?, kind)))
+            .collect()
+    }
+
+    /// Returns the backend of the longest prefix of a path; `None` outside the routes.
+    #[must_use]
+    pub fn backend(&self, project: &Project, path: &Relative) -> Option<BackendKind> {
+        let routes = self.routes(project).into_iter();
+        let above = routes.filter(|(prefix, _)| path.below(prefix).is_some());
+        above.max_by_key(|(prefix, _)| prefix.as_str().len()).map(|(_, kind)| kind)
+    }
+
+    /// Returns the file tree of a project.
+    pub async fn tree(
+        &self,
+        project: &Project,
+        instance: InstanceFiles,
+    ) -> Result<Tree, ProjectError> {
+        let workspace = self.workspace(&project.project_id).await?;
+        let mut routes = Vec::new();
+        for (prefix, kind) in self.routes(project) {
+            let backend = match kind {
+                BackendKind::Filesystem => {
+                    let root = match prefix.as_str() {
+                        "workspace" => workspace.repo.clone(),
+                        "memories/persistent" => workspace.memories.clone(),
+                        other => workspace.root.join("data").join(other.replace('/', "%")),
+                    };
+                    let tmp = workspace.tmp.clone();
+                    Backend::Directory(blocking(move || open_root(&root, &tmp)).await?)
+                }
+                BackendKind::State => Backend::State(self.memory(&project.project_id).await?),
+                BackendKind::Store => Backend::Rows(Rows::new(
+                    self.inner.store.clone(),
+                    project.project_id.clone(),
+                    self.inner.settings.hot,
+                )),
+            };
+            routes.push(Route { prefix, backend });
+        }
+        let (tmp, rest) = match instance {
+            InstanceFiles::At(root) => {
+                blocking(move || {
+                    let rest = Directory::open(&root, None, Reach::InRoot)?;
+                    let tmp = match Directory::open(&root.join("tmp"), None, Reach::Beneath) {
+                        Ok(tmp) => Backend::Directory(tmp),
+                        Err(_) => Backend::Nothing("the instance has no /tmp"),
+                    };
+                    Ok::<_, ProjectError>((tmp, Backend::Directory(rest)))
+                })
+                .await?
+            }
+            InstanceFiles::Nowhere(why) => (Backend::Nothing(why), Backend::Nothing(why)),
+        };
+        if !routes.iter().any(|route| route.prefix.as_str() == "tmp") {
+            routes.push(Route { prefix: Relative::parse("tmp")?, backend: tmp });
+        }
+        routes.push(Route { prefix: Relative::root(), backend: rest });
+        Ok(Tree::new(routes, self.inner.clock.wall()))
+    }
+}
+
+fn open_root(root: &Path, tmp: &Path) -> Result<Directory, ProjectError> {
+    let create = || -> io::Result<()> {
+        if root.is_dir() {
+            return Ok(());
+        }
+        if let Some(above) = root.parent() {
+            make_directory(above)?;
+        }
+        make_directory(root)
+    };
+    create().map_err(|source| failed("create", root, source))?;
+    Ok(Directory::open(root, Some(tmp), Reach::Beneath)?)
+}
