@@ -1,4 +1,4 @@
-//! What a command costs in the host: the way there and back, and a flood of output.
+//! The cost of commands in the host: round trips, and a flood of output.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/shell/bench.rs"]
@@ -49,7 +49,7 @@ fn round_trips(what: &str, bench: &mut Bench, count: usize, text: &str) {
             took
         })
         .collect();
-    tell(what, &mut times);
+    report(what, &mut times);
 }
 
 fn states(what: &str, bench: &mut Bench, count: usize) {
@@ -62,7 +62,7 @@ fn states(what: &str, bench: &mut Bench, count: usize) {
             begun.elapsed()
         })
         .collect();
-    tell(what, &mut times);
+    report(what, &mut times);
 }
 
 fn fresh(count: usize) {
@@ -73,7 +73,7 @@ fn fresh(count: usize) {
             begun.elapsed()
         })
         .collect();
-    tell("a bash of its own for each", &mut times);
+    report("a new bash for each command", &mut times);
 }
 
 fn flood(host: &Host) {
@@ -90,7 +90,7 @@ fn flood(host: &Host) {
     println!("100 MB of output: {took:?}, {:.0} MB/s", 100.0 / took.as_secs_f64());
 }
 
-fn tell(what: &str, times: &mut [Duration]) {
+fn report(what: &str, times: &mut [Duration]) {
     times.sort();
     let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
     println!("{what}: p50 {:?}, p99 {:?} ({} times)", at(50), at(99), times.len());

@@ -1,5 +1,5 @@
-//! What a host costs: key echo, memory of an idle terminal, time to open one, CPU of a flood.
-//! `cargo bench -p host`; prints one line a figure.
+//! The cost of a host: key echo, memory of an idle terminal, time to open a terminal, CPU of a flood.
+//! `cargo bench -p host` prints one line per figure.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -30,8 +30,8 @@ impl Bench {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut client = Client::connect(&run).unwrap();
         client.receive(TIMEOUT).unwrap();
         Self { dir, process, client }

@@ -1,5 +1,5 @@
 //! One cgroup per terminal, if there is a writable cgroup v2 hierarchy: all processes of a terminal can
-//! then be frozen and killed together, whatever they did to hide.
+//! then be frozen and killed together, even if they daemonized.
 //!
 //! ```text
 //! <our own cgroup>/stead/<instance>/<terminal>
@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates the cgroup. Returns `None` where that is not possible.
-    pub(crate) fn make(instance: &str) -> Option<Self> {
+    /// Creates the cgroup. Returns `None` if that is not possible on this machine.
+    pub(crate) fn create(instance: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = directory(&mounts, &own)?.join("stead").join(instance);
         fs::create_dir_all(&path).ok()?;
         // Before Linux 5.14 there is no `cgroup.kill`; the processes are then found one by one.
         path.join("cgroup.kill").exists().then_some(())?;
-        // Its processes were left by a dead host of this instance: we hold the lock.
+        // The lock is held, so processes in the cgroup were left by a dead host of this instance.
         let _ = kill(&path);
         for entry in fs::read_dir(&path).ok()?.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -48,7 +48,7 @@ impl Cgroup {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let procs = entrance(&path)?;
+        let procs = open_procs(&path)?;
         Ok((path, procs))
     }
 
@@ -58,8 +58,8 @@ impl Cgroup {
     }
 }
 
-/// Opens the file through which a process enters a cgroup.
-pub(crate) fn entrance(path: &Path) -> io::Result<File> {
+/// Opens `cgroup.procs`, through which a process joins a cgroup.
+pub(crate) fn open_procs(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path.join("cgroup.procs"))
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_cgroup_is_found_below_its_mount() {
+    fn our_own_cgroup_is_found_below_its_mount_point() {
         let check = |mountinfo: &str, own: &str, expected: Option<&str>| {
             assert_eq!(
                 directory(mountinfo, own).as_deref(),

@@ -14,14 +14,15 @@ use wire::{Decoder, Event, Request};
 pub struct Client {
     stream: UnixStream,
     decoder: Decoder,
+    /// Events that arrived before an answer.
     early: VecDeque<Event>,
     seq: u32,
 }
 
-/// Connects to the socket in a host's directory, however long its path is.
+/// Connects to the socket in a host's directory, even if its path is too long for a socket address.
 ///
 /// # Errors
-/// When no host listens there.
+/// If no host listens there.
 pub fn connect(run_dir: &Path) -> io::Result<UnixStream> {
     let (_fd, short) = short_path(run_dir)?;
     UnixStream::connect(short.join(SOCKET))
@@ -31,7 +32,7 @@ impl Client {
     /// Connects to the host of a directory.
     ///
     /// # Errors
-    /// When no host listens there.
+    /// If no host listens there.
     pub fn connect(run_dir: &Path) -> io::Result<Self> {
         Ok(Self {
             stream: connect(run_dir)?,
@@ -41,7 +42,7 @@ impl Client {
         })
     }
 
-    /// Returns a number for the next request.
+    /// Returns the sequence number for the next request.
     pub fn seq(&mut self) -> u32 {
         self.seq += 1;
         self.seq
@@ -50,7 +51,7 @@ impl Client {
     /// Sends a request.
     ///
     /// # Errors
-    /// When the host is gone or the request does not fit a frame.
+    /// If the host has exited, or the request does not fit a frame.
     pub fn send(&mut self, request: &Request) -> io::Result<()> {
         let mut bytes = Vec::new();
         request.encode(&mut bytes).map_err(io::Error::other)?;
@@ -77,8 +78,8 @@ impl Client {
     /// Returns the next event.
     ///
     /// # Errors
-    /// `TimedOut` if none arrives in time, `UnexpectedEof` if the host is gone, `InvalidData` if the
-    /// bytes are no event.
+    /// `TimedOut` if no event arrives in time, `UnexpectedEof` if the host has exited, `InvalidData` if the
+    /// bytes are not an event.
     pub fn receive(&mut self, timeout: Duration) -> io::Result<Event> {
         match self.early.pop_front() {
             Some(event) => Ok(event),

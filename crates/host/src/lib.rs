@@ -1,8 +1,8 @@
 //! The host: the process that owns the PTYs of terminals and keeps their output.
 //!
-//! `stead host --dir DIR` runs one. It is small and single-threaded, knows neither HTTP nor the
-//! contents of the screen, and must hardly ever change: its shells live exactly as long as it does.
-//! [`wire`] is its protocol, [`shell`] runs commands, [`log`] is what it leaves on disk.
+//! `stead host --dir DIR` runs a host. It is small and single-threaded, knows neither HTTP nor the contents
+//! of the screen, and should rarely change, because its shells end when it exits. [`wire`] is its protocol,
+//! [`shell`] runs commands, [`log`] is the output on disk.
 
 mod cgroup;
 pub mod client;

@@ -1,4 +1,4 @@
-//! A pseudo-terminal: the program's side and ours.
+//! A pseudo-terminal: its master and its slave side.
 
 use std::os::fd::OwnedFd;
 
@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
 
-/// A pseudo-terminal. We keep the program's side open too, so that it survives a program that closes
-/// its terminal for a while or exits and is replaced. Only the program's exit ends the terminal.
+/// A pseudo-terminal. The host keeps the slave side open, too, so that the terminal survives a program that
+/// closes it temporarily, or that exits and is replaced. Only the program's exit ends the terminal.
 #[derive(Debug)]
 pub struct Pty {
-    /// Our side, in non-blocking mode.
+    /// The host's side, in non-blocking mode.
     pub master: OwnedFd,
     pub slave: OwnedFd,
 }
@@ -23,7 +23,7 @@ impl Pty {
     /// `NOSPC` when the kernel has no more pseudo-terminals, `MFILE` or `NFILE` when it has no more
     /// descriptors.
     pub fn open(cols: u16, rows: u16) -> Result<Self, Errno> {
-        // Not by `openpt`, which turns the kernel's ENOSPC into EAGAIN.
+        // `openpt` is not used, because it turns the kernel's ENOSPC into EAGAIN.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let master = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
         rustix::pty::unlockpt(&master)?;
@@ -31,7 +31,7 @@ impl Pty {
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
         rustix::io::ioctl_fionbio(&master, true)?;
         let mut modes = rustix::termios::tcgetattr(&slave)?;
-        // Without it, erasing a character of several bytes in a cooked line leaves half of it.
+        // Without this mode, erasing a multi-byte character in a cooked line leaves a part of it.
         modes.input_modes |= InputModes::IUTF8;
         rustix::termios::tcsetattr(&slave, OptionalActions::Now, &modes)?;
         let pty = Self { master, slave };

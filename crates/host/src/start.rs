@@ -1,4 +1,4 @@
-//! Starting a host: its arguments, its directory, its socket.
+//! Starting a host: its arguments, its directory and its socket.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -18,7 +18,7 @@ use crate::cgroup::Cgroup;
 use crate::serve::{Host, HostSettings};
 use crate::socket::{PID_FILE, SOCKET, short_path};
 use crate::sys;
-use shell::place;
+use shell::run_dir;
 
 /// The default limit of terminals per host.
 const MAX_TERMINALS: usize = 4096;
@@ -46,7 +46,7 @@ pub enum StartError {
     Io {
         /// The action that failed.
         what: &'static str,
-        /// The cause.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The started host did not report that it is ready.
@@ -58,13 +58,13 @@ fn io(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Io { what, source }
 }
 
-/// The parsed arguments.
+/// What the arguments request.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum HostCommand {
     Serve(Options),
-    /// Only report that this executable works.
+    /// Only reports that this executable works.
     Check,
-    /// Continue with the state that another executable left in this process.
+    /// Continues with the state that another executable left in this process.
     Resume(i32),
 }
 
@@ -77,7 +77,7 @@ struct Options {
     cgroup: bool,
     /// A socket that is already bound, at a path the host itself cannot see.
     listen_fd: Option<i32>,
-    leaves_unused: bool,
+    exits_if_unused: bool,
     /// Seccomp filters to install before anything else.
     filter_fd: Option<i32>,
 }
@@ -85,9 +85,9 @@ struct Options {
 /// Runs `stead host` with the arguments that follow `host`, and returns when the host has ended.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match parse(args) {
-        Ok(Asked::Check) => Ok(()),
-        Ok(Asked::Serve(options)) => serve(options),
-        Ok(Asked::Resume(image)) => resume(image),
+        Ok(HostCommand::Check) => Ok(()),
+        Ok(HostCommand::Serve(options)) => serve(options),
+        Ok(HostCommand::Resume(image)) => resume(image),
         Err(error) => Err(error),
     };
     match result {
@@ -101,7 +101,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> {
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<HostCommand, StartError> {
     let mut args = args.into_iter();
     let mut dir = None;
     let mut label = String::new();
@@ -109,28 +109,29 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
     let mut detach = false;
     let mut cgroup = true;
     let mut listen_fd = None;
-    let mut leaves_unused = false;
+    let mut exits_if_unused = false;
     let mut filter_fd = None;
     while let Some(name) = args.next() {
         let name = name.to_string_lossy().into_owned();
         let mut value =
             || args.next().ok_or_else(|| StartError::Usage(format!("{name} needs a value")));
         match name.as_str() {
-            "--check" => return Ok(Asked::Check),
+            "--check" => return Ok(HostCommand::Check),
             "--resume" => {
                 let text = value()?.to_string_lossy().into_owned();
                 let image = text.parse();
                 return image
-                    .map(Asked::Resume)
-                    .map_err(|_| StartError::Usage(format!("{text} is no descriptor")));
+                    .map(HostCommand::Resume)
+                    .map_err(|_| StartError::Usage(format!("{text} is not a descriptor")));
             }
             "--detach" => detach = true,
             "--no-cgroup" => cgroup = false,
-            "--leave-unused" => leaves_unused = true,
+            "--leave-unused" => exits_if_unused = true,
             "--listen-fd" | "--filter-fd" => {
                 let text = value()?.to_string_lossy().into_owned();
                 let fd = text.parse();
-                let fd = fd.map_err(|_| StartError::Usage(format!("{text} is no descriptor")))?;
+                let fd =
+                    fd.map_err(|_| StartError::Usage(format!("{text} is not a descriptor")))?;
                 let slot = if name == "--listen-fd" { &mut listen_fd } else { &mut filter_fd };
                 *slot = Some(fd);
             }
@@ -138,22 +139,22 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, StartError> 
             "--label" => label = value()?.to_string_lossy().into_owned(),
             "--max-terminals" => {
                 let text = value()?.to_string_lossy().into_owned();
-                max_terminals = text
-                    .parse()
-                    .map_err(|_| StartError::Usage(format!("{text} is no number of terminals")))?;
+                max_terminals = text.parse().map_err(|_| {
+                    StartError::Usage(format!("{text} is not a number of terminals"))
+                })?;
             }
             other => return Err(StartError::Usage(format!("unknown argument {other}"))),
         }
     }
     let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
-    Ok(Asked::Serve(Options {
+    Ok(HostCommand::Serve(Options {
         dir,
         label,
         max_terminals,
         detach,
         cgroup,
         listen_fd,
-        leaves_unused,
+        exits_if_unused,
         filter_fd,
     }))
 }
@@ -166,10 +167,10 @@ fn serve(options: Options) -> Result<(), StartError> {
         .recursive(true)
         .mode(0o700)
         .create(&options.dir)
-        .map_err(io("make the host's directory"))?;
-    let dir = options.dir.canonicalize().map_err(io("find the host's directory"))?;
+        .map_err(io("create the host's directory"))?;
+    let dir = options.dir.canonicalize().map_err(io("resolve the host's directory"))?;
     fs::set_permissions(&dir, Permissions::from_mode(0o700))
-        .map_err(io("close the host's directory to others"))?;
+        .map_err(io("restrict access to the host's directory"))?;
     if options.detach {
         sys::detach().map_err(io("leave the starter's session"))?;
         std::env::set_current_dir("/").map_err(io("leave the starter's directory"))?;
@@ -184,28 +185,28 @@ fn serve(options: Options) -> Result<(), StartError> {
         .map_err(io("write the host's process id"))?;
     let settings = HostSettings {
         dir: dir.clone(),
-        boot_id: boot_id().map_err(io("find a random number"))?,
+        boot_id: boot_id().map_err(io("read a random number"))?,
         label: options.label,
         max_terminals: options.max_terminals,
-        leaves_unused: options.leaves_unused,
+        exits_if_unused: options.exits_if_unused,
         descriptors: harden().map_err(io("prepare the process"))?,
     };
     let instance =
         dir.file_name().map_or("host".into(), |name| name.to_string_lossy().into_owned());
-    let cgroup = if options.cgroup { Cgroup::make(&instance) } else { None };
+    let cgroup = if options.cgroup { Cgroup::create(&instance) } else { None };
     let mut host = Host::new(settings, lock, listener, cgroup).map_err(io("start the loop"))?;
-    place::sweep();
+    run_dir::remove_orphans();
     println!("{READY}");
     let _ = io::stdout().flush();
     if options.detach {
-        silence(&dir).map_err(io("leave the starter's output"))?;
+        detach_output(&dir).map_err(io("detach from the starter's output"))?;
     }
     host.run().map_err(io("wait for events"))
 }
 
 fn resume(image: i32) -> Result<(), StartError> {
     harden().map_err(io("prepare the process"))?;
-    let mut host = Host::resume(image).map_err(io("take the terminals over"))?;
+    let mut host = Host::resume(image).map_err(io("take over the terminals"))?;
     host.run().map_err(io("wait for events"))
 }
 
@@ -219,7 +220,7 @@ fn filter(fd: i32) -> io::Result<()> {
         let length = u32::from_ne_bytes(*count) as usize * 8;
         let (program, after) =
             after.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
-        sys::filter_calls(program)?;
+        sys::install_seccomp_filter(program)?;
         rest = after;
     }
     if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -243,32 +244,32 @@ fn lock(dir: &Path) -> Result<OwnedFd, StartError> {
 
 fn listen(dir: &Path) -> io::Result<UnixListener> {
     let (_fd, short) = short_path(dir)?;
-    // We hold the lock, so the host that created the socket is gone.
+    // The lock is held, so the host that created the socket has exited.
     let _ = fs::remove_file(dir.join(SOCKET));
     let listener = UnixListener::bind(short.join(SOCKET))?;
     fs::set_permissions(dir.join(SOCKET), Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// Listens on an inherited socket. The kernel reports the process that called `listen` as the peer, so
-/// we call it again.
+/// Listens on an inherited socket. `listen` is called again, because the kernel reports the process that
+/// called it as the peer.
 fn take_listener(fd: i32) -> io::Result<OwnedFd> {
     let listener = sys::inherited(fd)?;
     rustix::net::listen(&listener, 128)?;
     Ok(listener)
 }
 
-/// Prepares the process: it ignores signals that would end it by accident, other processes of the user
-/// cannot inspect it, and it is the subreaper of its orphans. Returns its former soft limit of
+/// Prepares the process: ignores signals that would end it by accident, prevents other processes of the
+/// user from inspecting it, and makes it the subreaper of its orphans. Returns the former soft limit of
 /// descriptors.
 pub(crate) fn harden() -> io::Result<Option<u64>> {
-    sys::allocate_sparingly();
+    sys::configure_allocator();
     sys::ignore_signals();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // A host with fewer descriptors holds fewer terminals, but it works.
+    // Without the raised limit the host has fewer terminals, but it works.
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     Ok(limit.current)
 }
@@ -280,7 +281,7 @@ fn boot_id() -> io::Result<String> {
 }
 
 /// Detaches from the starter's output. Later errors are written to a file beside the socket.
-fn silence(dir: &Path) -> io::Result<()> {
+fn detach_output(dir: &Path) -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let errors = OpenOptions::new()
         .write(true)
@@ -313,7 +314,7 @@ pub fn spawn_detached(exe: &Path, run_dir: &Path, label: &str) -> Result<(), Sta
         .spawn()
         .map_err(io("start a host"))?;
     let output = match child.stdout.take() {
-        Some(stdout) => hear(stdout.into()).map_err(io("hear from the host"))?,
+        Some(stdout) => first_line(stdout.into()).map_err(io("read the host's first line"))?,
         None => String::new(),
     };
     let _ = child.wait();
@@ -321,7 +322,7 @@ pub fn spawn_detached(exe: &Path, run_dir: &Path, label: &str) -> Result<(), Sta
 }
 
 /// Returns the first line that the host writes before the timeout.
-fn hear(stdout: OwnedFd) -> io::Result<String> {
+fn first_line(stdout: OwnedFd) -> io::Result<String> {
     let limit = Timespec { tv_sec: START_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     let mut output = Vec::new();
     let mut buffer = [0; 512];
@@ -345,8 +346,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_understood_or_named() {
-        let check = |args: &[&str], expected: Result<Asked, &str>| {
+    fn arguments_are_parsed_or_named_in_the_error() {
+        let check = |args: &[&str], expected: Result<HostCommand, &str>| {
             let parsed = parse(args.iter().map(OsString::from)).map_err(|error| error.to_string());
             match expected {
                 Ok(expected) => assert_eq!(parsed.unwrap(), expected, "{args:?}"),
@@ -360,16 +361,16 @@ mod tests {
             detach,
             cgroup: true,
             listen_fd: None,
-            leaves_unused: false,
+            exits_if_unused: false,
             filter_fd: None,
         };
-        check(&["--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(false))));
-        check(&["--detach", "--dir", "/d", "--label", "l"], Ok(Asked::Serve(options(true))));
-        check(&["--check"], Ok(Asked::Check));
+        check(&["--dir", "/d", "--label", "l"], Ok(HostCommand::Serve(options(false))));
+        check(&["--detach", "--dir", "/d", "--label", "l"], Ok(HostCommand::Serve(options(true))));
+        check(&["--check"], Ok(HostCommand::Check));
         check(&[], Err("--dir is missing"));
         check(&["--dir"], Err("--dir needs a value"));
-        check(&["--dir", "/d", "--max-terminals", "x"], Err("x is no number"));
-        check(&["--dir", "/d", "--listen-fd", "x"], Err("x is no descriptor"));
+        check(&["--dir", "/d", "--max-terminals", "x"], Err("x is not a number"));
+        check(&["--dir", "/d", "--listen-fd", "x"], Err("x is not a descriptor"));
         check(&["--dir", "/d", "--colour"], Err("unknown argument --colour"));
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         let area = home.join("one/t");
         fs::create_dir_all(&area).unwrap();
         let (inside, outside) = (area.join("term_1"), home.join("terminals/term_1"));
-        let delete = |name: &Path| shell::place::remove(name).unwrap();
+        let delete = |name: &Path| shell::run_dir::remove_terminal(name).unwrap();
         // As the server deletes it, and as an earlier version did, which removed only the link.
         for remove in [delete as fn(&Path), |name: &Path| fs::remove_file(name).unwrap()] {
             move_in(&area, "term_1", &outside).unwrap();

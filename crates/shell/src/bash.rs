@@ -1,12 +1,14 @@
 //! bash: how it is started, driven, dumped and restored.
 //!
-//! Its rc file binds keys with `bind -x` to sourcing the drive file, in the current shell and in
-//! every keymap. Nothing of ours stays in the shell: no variable, no function, no trap, no option.
+//! The rc file binds keys with `bind -x` in every keymap, so that a key sources the drive file in the
+//! current shell. The driver leaves no variable, function, trap or option in the shell.
 
 mod dump;
+mod keys;
 mod text;
 
 pub use dump::{dump, parse, restore};
+pub use keys::{KEYS, REDRAW, STASHED, UNSTASH, key, unstash};
 pub use text::find;
 
 use super::drive::{Drive, put};
@@ -14,33 +16,11 @@ use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
 use super::unclosed;
+use keys::{PLAIN_KEY, SOURCES, bind};
 use text::{OR_ELSE, old_directory};
 
-/// The builtins that the bound keys run, in the order they are tried: a command may have redefined any of
-/// them. A backslash prevents alias expansion.
-const SOURCES: [&str; 4] = ["\\.", "\\builtin .", "\\command .", "\\source"];
-
-/// How many keys there are to try.
-pub const KEYS: usize = SOURCES.len();
-
-/// The number of one more key, whose binding does not redirect standard error.
-const PLAIN: usize = KEYS;
-
-/// Returns the bytes to type for a key.
-pub fn key(which: usize) -> Vec<u8> {
-    format!("\x1b[5477;{}~", which + 1).into_bytes()
-}
-
-/// The key that puts the half-typed line away and ends the empty line, so that the prompt is drawn.
-pub const REDRAW: &[u8] = b"\x1b[5477;8~";
-
-/// The key that restores the half-typed line.
-pub const UNSTASH: &[u8] = b"\x1b[5477;9~";
-
-/// The record that the half-typed line is put away.
-pub const STASHED: &str = "p";
-
-/// Returns the rc file: the person's own for a first start, `restore` for a later one.
+/// Returns the rc file: it sources the person's own rc file at the first start, and runs `restore` at a
+/// later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = Vec::new();
     if restore.is_none() {
@@ -65,41 +45,13 @@ pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     text
 }
 
-/// The beginning of that group if nothing is restored.
+/// The beginning of the last group of the rc file if no state is restored.
 pub const NOTHING: &[u8] = b"{\n";
 
 /// Reports that job control is on, which a subshell cannot see.
 const MONITORED: &[u8] = b"\\builtin printf 'monitor\\n'; ";
 
-/// Binds the keys in every keymap.
-fn bind(text: &mut Vec<u8>, paths: &Paths) {
-    let drive = single(&paths.drive());
-    let mut keys = Vec::new();
-    for (which, source) in SOURCES.iter().enumerate() {
-        // The group hides what `set -x` and an error in the drive file would print.
-        let mut binding = format!("\"\\e[5477;{}~\": {{ {source} ", which + 1).into_bytes();
-        put(&mut binding, &[&drive, b"; } 2>/dev/null"]);
-        keys.push((&b"-x "[..], binding));
-    }
-    let plain = format!("\"\\e[5477;{}~\": {} ", PLAIN + 1, SOURCES[0]);
-    keys.push((b"-x ", [plain.as_bytes(), &drive].concat()));
-    let mut stash =
-        b"\"\\e[5477;6~\": \\builtin printf '%s\\n' $READLINE_POINT \"$READLINE_LINE\" >|".to_vec();
-    put(&mut stash, &[&single(&paths.at("stash")), b" && READLINE_LINE= READLINE_POINT=0; >|"]);
-    put(&mut stash, &[&single(&paths.ctl(STASHED))]);
-    keys.push((b"-x ", stash));
-    keys.push((b"", b"\"\\e[5477;7~\": accept-line".to_vec()));
-    keys.push((b"", b"\"\\e[5477;8~\": \"\\e[5477;6~\\e[5477;7~\"".to_vec()));
-    let unstash = format!("\"\\e[5477;9~\": {} ", SOURCES[0]);
-    keys.push((b"-x ", [unstash.as_bytes(), &single(&paths.at("unstash"))].concat()));
-    for keymap in [&b"emacs"[..], b"vi-insert", b"vi-command"] {
-        for (flag, key) in &keys {
-            put(text, &[b"builtin bind -m ", keymap, b" ", flag, &single(key), b"\n"]);
-        }
-    }
-}
-
-/// Returns whether the prompt may show more than the state: the output of a program.
+/// Returns whether the prompt may show the output of a program, besides the state.
 pub fn shows_program_output(state: &State) -> bool {
     let vars = state.get("vars");
     find(vars, b" PROMPT_COMMAND=").is_some()
@@ -107,35 +59,24 @@ pub fn shows_program_output(state: &State) -> bool {
             .any(|line| find(line, b" PS1=").is_some() && find(line, b"\\$(").is_some())
 }
 
-/// Returns whether the half-typed line can be put away safely.
+/// Returns whether the half-typed line can be saved safely.
 pub fn can_redraw(state: &State) -> bool {
     let overridden =
         state.lines("functions").any(|line| line == b"printf () " || line == b"builtin () ");
     !overridden && !has_trap(state, b" DEBUG") && state.get("enable").is_empty()
 }
 
-/// Returns the script that restores the half-typed line, or `None` if it was empty.
-pub fn unstash(stashed: &[u8]) -> Option<Vec<u8>> {
-    let newline = stashed.iter().position(|byte| *byte == b'\n')?;
-    let point: u32 = std::str::from_utf8(&stashed[..newline]).ok()?.parse().ok()?;
-    let line = stashed[newline + 1..].strip_suffix(b"\n")?;
-    let mut script = b"READLINE_LINE=".to_vec();
-    put(&mut script, &[&single(line), b"$READLINE_LINE READLINE_POINT="]);
-    put(&mut script, &[point.to_string().as_bytes(), b"\n"]);
-    (!line.is_empty()).then_some(script)
-}
-
 /// Returns the bytes to type for a command's drive file.
 pub fn key_for(drive: &Drive) -> Vec<u8> {
-    key(if drive.harmless || redirects_all(drive) { PLAIN } else { drive.key })
+    key(if drive.harmless || redirects_all(drive) { PLAIN_KEY } else { drive.key })
 }
 
 /// Returns whether the whole shell is redirected for this command. A shell that exits undoes its
 /// redirections before it runs its EXIT trap, so the trap's output would be lost otherwise. An ERR trap
-/// runs once more for the sourcing itself, and that must not be visible.
+/// also runs for the sourcing itself, and that output must not be visible.
 pub fn redirects_all(drive: &Drive) -> bool {
     let sets = |word: &[u8]| find(drive.text, word).is_some();
-    // Not by `builtin exec`, which undoes its redirections.
+    // `builtin exec` cannot be used, because it undoes its redirections.
     let overridden = drive.state.lines("functions").any(|line| line == b"exec () ");
     drive.key == 0
         && !overridden
@@ -174,7 +115,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     }
     let traps = Traps::of(drive);
     if traps.err {
-        // The command's text sets it again.
+        // The preamble of the command's text sets the trap again.
         text.extend_from_slice(b"\\builtin trap - ERR\n");
     }
     if let Some(cwd) = drive.cwd {
@@ -217,7 +158,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         Traps { .. } => put(&mut text, &[b"\n", &record, b"\n"]),
     }
     if all {
-        text.extend_from_slice(BACK);
+        text.extend_from_slice(UNDO_REDIRECTION);
     }
     let mut after = Vec::new();
     if alarmed {
@@ -227,10 +168,10 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut after, &[b"\\builtin set -m", OR_ELSE]);
     }
     if drive.cwd.is_some() {
-        go_back(&mut after, drive.state);
+        restore_cwd(&mut after, drive.state);
     }
     if traps.debug && !after.is_empty() {
-        // The output of the trap for our own commands must not be visible.
+        // The trap also runs for the commands of the drive file, and that output must not be visible.
         after = [b"{ ", after.as_slice(), b"} >/dev/null 2>&1\n"].concat();
     }
     text.append(&mut after);
@@ -268,7 +209,7 @@ fn is_tmout(line: &[u8]) -> bool {
             .is_some_and(|rest| rest.starts_with(b"TMOUT="))
 }
 
-/// Removes TMOUT: the shell exited at its prompt, and the next one must not.
+/// Removes TMOUT from the state, because it made the shell exit at its prompt.
 pub fn forget_tmout(state: &mut State) {
     if state.lines("vars").any(is_tmout) {
         let vars: Vec<&[u8]> =
@@ -302,8 +243,8 @@ pub fn preamble(drive: &Drive) -> Vec<u8> {
 struct Traps {
     /// The DEBUG trap is not run for commands in a sourced file, but would be for those of the drive file.
     debug: bool,
-    /// The ERR trap would be run once more for a sourced file that fails. With `errexit` that cannot be
-    /// avoided: what prevents the one prevents the other.
+    /// The ERR trap would also run for a sourced file that fails. With `errexit` that cannot be avoided: a
+    /// context that disables the trap disables `errexit`, too.
     err: bool,
 }
 
@@ -335,14 +276,14 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
     if drive.once {
         put(&mut text, &[b">|", &single(&drive.paths.drive()), b"\n"]);
     }
-    // First, while `$?` is still that of the person's command.
+    // The record comes first, while `$?` is that of the person's command.
     put(&mut text, &[&record(drive), b"\n"]);
     if drive.interrupted && option(drive.state, "monitor") {
         // The command was interrupted while job control was off.
         put(&mut text, &[b"\\builtin set -m", OR_ELSE]);
     }
     if drive.interrupted && has_trap(drive.state, b" EXIT") {
-        text.extend_from_slice(BACK);
+        text.extend_from_slice(UNDO_REDIRECTION);
     }
     // The history may lack a repeated command; the number of commands includes it.
     let typed =
@@ -362,7 +303,7 @@ fn record(drive: &Drive) -> Vec<u8> {
 const RESET_TERM: &[u8] = b"\\builtin trap : TERM; \\builtin trap - TERM\n";
 
 /// Undoes the redirection of the whole shell.
-const BACK: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";
+const UNDO_REDIRECTION: &[u8] = b"\\exec >/dev/tty 2>/dev/tty\n";
 
 /// Sets `$?` to the last exit code, and `$_` to the empty string. `&&` disables `errexit` and the ERR
 /// trap for it.
@@ -382,13 +323,13 @@ fn status(text: &mut Vec<u8>, drive: &Drive) {
     }
 }
 
-fn go_back(text: &mut Vec<u8>, state: &State) {
+fn restore_cwd(text: &mut Vec<u8>, state: &State) {
     put(text, &[b"\\builtin cd -- ", &single(state.get("cwd")), OR_ELSE]);
     old_directory(text, state);
 }
 
-/// Dumps the state into the FIFO. If a DEBUG trap would run for each of our commands, a subshell does it:
-/// it does not run the trap but still lists it. Job control is off there.
+/// Dumps the state into the FIFO. If a DEBUG trap would run for each command of the dump, a subshell dumps
+/// the state: it does not run the trap but still lists it. Job control is off there.
 fn dump_state(text: &mut Vec<u8>, drive: &Drive, first: &[u8]) {
     let target = single(&drive.paths.state());
     if !Traps::of(drive).debug {

@@ -11,25 +11,26 @@ use super::status::Status;
 use super::stdin::StdinPipe;
 use wire::{CommandInfo, Event, Phase};
 
-/// How many commands' output is kept on disk.
+/// How many forgotten commands keep their output on disk.
 const MAX_STORED_COMMANDS: usize = 512;
 
-/// How many bytes of output are kept on disk, over all commands.
+/// How many bytes of output all forgotten commands together keep on disk.
 const MAX_STORED_BYTES: u64 = 256 << 20;
 
+/// A command that was not forgotten.
 #[derive(Debug)]
 pub struct CommandState {
-    /// Its number among this driver's commands.
+    /// The number of the command among this driver's commands.
     pub index: u64,
     /// Standard output and standard error.
     pub outputs: [Output; 2],
     /// The FIFOs to which the command or its background processes may still write.
     pub pipes: [Option<Pipe>; 2],
-    /// The writing end of its standard input.
+    /// The writing end of standard input, while it is open.
     pub stdin: Option<StdinPipe>,
     pub phase: Phase,
     pub started: Option<Instant>,
-    /// The same by the wall clock.
+    /// The start by the wall clock, in milliseconds since the epoch.
     pub started_ms: u64,
     /// The command waits for input from the terminal.
     pub waiting: bool,
@@ -160,7 +161,7 @@ impl Commands {
     }
 
     /// Drops a command from memory as soon as its streams are closed. Its output stays on disk until newer
-    /// output needs the room. Returns `false` if there is no such command.
+    /// output needs the space. Returns `false` if the command does not exist.
     pub fn forget(&mut self, id: &str) -> bool {
         match self.by_id.get_mut(id) {
             None => return false,
@@ -189,7 +190,8 @@ impl Commands {
         self.settled.iter().any(|(name, _)| name == id)
     }
 
-    /// Keeps the output of a running command if this process is killed, because a client has seen it.
+    /// Moves the output of a running command to disk, so that bytes which a client has seen survive if this
+    /// process is killed.
     pub fn persist(&mut self, id: &str) {
         if let Some(command) = self.by_id.get_mut(id)
             && command.phase == Phase::Running
@@ -198,8 +200,8 @@ impl Commands {
         }
     }
 
-    /// Reads a part of a command's output; `None` if there is no such command. The flag says that
-    /// nothing will ever follow it.
+    /// Reads a part of a command's output; `None` if the command does not exist. The flag is set if no
+    /// output will ever follow.
     pub fn read(
         &self,
         id: &str,
@@ -256,7 +258,7 @@ impl Commands {
         reported
     }
 
-    /// Returns whether anything is known of a command.
+    /// Returns whether the command is in memory or its output is on disk.
     pub fn knows(&self, id: &str) -> bool {
         self.by_id.contains_key(id) || self.is_settled(id)
     }

@@ -1,6 +1,6 @@
-//! Finds the functions that a shell text defines, for shells that cannot list theirs. A function that is
-//! found may never have been defined, or be removed since; the shell itself reports which of the names are
-//! functions.
+//! Finds the functions that a shell text defines, for shells that cannot list their functions. A function
+//! that is found may never have been defined, or may have been removed since; the shell itself reports
+//! which of the names are functions.
 
 use super::quote;
 
@@ -12,7 +12,8 @@ pub struct Function {
     pub source: Vec<u8>,
 }
 
-/// Returns the functions of all texts, in order; of several with the same name the last.
+/// Returns the functions of all texts, in order. Of several functions with the same name, the last one is
+/// returned.
 pub fn functions<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
     for function in texts.into_iter().flat_map(definitions) {
@@ -105,7 +106,7 @@ impl<'a> Scan<'a> {
         Self { text, at: 0, starts_command: true, starts_word: true, documents: Vec::new() }
     }
 
-    /// Advances by one byte, or over a part that belongs together.
+    /// Advances by one byte, or over a whole word, comment or quoted part.
     fn step(&mut self) {
         let (text, at) = (self.text, self.at);
         let (was_word, was_command) = (self.starts_word, self.starts_command);
@@ -232,12 +233,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn no_text_makes_the_scanner_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = functions([bytes.as_slice()]);
         }
 
         #[test]
-        fn no_shell_like_text_makes_it_fail(text in "[f(){};\n <'\"$`#E-]{0,40}") {
+        fn no_shell_like_text_makes_the_scanner_panic(text in "[f(){};\n <'\"$`#E-]{0,40}") {
             let _ = functions([text.as_bytes()]);
         }
     }

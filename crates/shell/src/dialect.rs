@@ -1,4 +1,4 @@
-//! What differs between shells, in one place: each function calls the shell's own module.
+//! The differences between shells: each function calls the module of its kind of shell.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -7,6 +7,7 @@ use super::drive::{Drive, Dump};
 use super::harmless::HarmlessFilter;
 use super::kind::Kind;
 use super::machine::ShellCapabilities;
+use super::options::Errexit;
 use super::paths::Paths;
 use super::state::State;
 use super::{bash, sh, zsh};
@@ -58,16 +59,16 @@ impl Kind {
         }
     }
 
-    pub(super) fn restore(self, state: &State, cwd: &Path, after_death: bool) -> Vec<u8> {
+    pub(super) fn restore(self, state: &State, cwd: &Path, errexit: Errexit) -> Vec<u8> {
         let cwd = cwd.as_os_str().as_bytes();
         match self {
-            Self::Bash => bash::restore(state, cwd, after_death),
-            Self::Zsh => zsh::restore(state, cwd, after_death),
-            Self::Sh => sh::restore(state, cwd, after_death),
+            Self::Bash => bash::restore(state, cwd, errexit),
+            Self::Zsh => zsh::restore(state, cwd, errexit),
+            Self::Sh => sh::restore(state, cwd, errexit),
         }
     }
 
-    /// Removes the setting from a state that made the shell exit at its prompt.
+    /// Removes the setting that made the shell exit at an idle prompt.
     pub(super) fn forget_auto_exit(self, state: &mut State) {
         match self {
             Self::Bash => bash::forget_tmout(state),
@@ -75,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// Returns the script that restores restore_nothing, for a shell without the person's start-up files.
+    /// Returns the script that restores no state, for a shell without the person's start-up files.
     pub(super) fn restore_nothing(self) -> Vec<u8> {
         match self {
             Self::Bash => bash::NOTHING.to_vec(),
@@ -115,7 +116,7 @@ impl Kind {
         }
     }
 
-    /// Returns how many keys there are to try.
+    /// Returns the number of keys that are bound to the drive file.
     pub(super) fn keys(self) -> usize {
         match self {
             Self::Bash => bash::KEYS,
@@ -123,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// Returns the check for commands that leave a shell of this state unchanged.
+    /// Returns the filter for commands that leave a shell with this state unchanged.
     pub(super) fn harmless_filter(self, state: &State) -> Option<HarmlessFilter> {
         match self {
             Self::Bash => HarmlessFilter::of(state),
@@ -148,7 +149,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the shell has a line editor that a key of ours can interrupt.
+    /// Returns whether the shell has a line editor in which a key can be bound.
     pub(super) fn edits_lines(self) -> bool {
         match self {
             Self::Bash | Self::Zsh => true,

@@ -16,12 +16,12 @@ pub struct Drive<'a> {
     pub once: bool,
     /// The command is harmless: the state is not dumped after it.
     pub harmless: bool,
-    /// The command before was interrupted, and left the settings that were made for it.
+    /// The previous command was interrupted, so that the settings made for it are still in effect.
     pub interrupted: bool,
     /// The state before the command.
     pub state: &'a State,
     pub text: &'a [u8],
-    /// The exit code of the command before.
+    /// The exit code of the previous command.
     pub status: i32,
     /// Variables for this command alone.
     pub env: &'a [(Vec<u8>, Vec<u8>)],
@@ -37,16 +37,16 @@ pub struct Drive<'a> {
 
 /// The syntax that differs between zsh and POSIX shells.
 pub struct Syntax {
-    /// The prefix of a builtin, so that no function is called.
+    /// The prefix that calls a builtin even if a function has its name.
     pub call: &'static [u8],
-    /// A redirection to a file that may exist.
+    /// The redirection to a file that may exist.
     pub to: &'static [u8],
     /// The command that changes the directory silently.
     pub cd: &'static [u8],
 }
 
 impl Syntax {
-    /// Creates a file whose name is the message.
+    /// Appends the command that creates a record, whose name is the message.
     pub fn mark(&self, text: &mut Vec<u8>, path: &[u8], status: &[u8]) {
         put(text, &[self.call, b": ", self.to, &single(path), status, b"\n"]);
     }
@@ -58,7 +58,7 @@ impl Syntax {
         }
     }
 
-    /// Records the status of the command before.
+    /// Records the status of the preceding command.
     pub fn record(&self, text: &mut Vec<u8>, drive: &Drive) {
         self.mark(text, &drive.paths.ctl(&format!("{}.", drive.number)), b"\"$?\"");
     }
@@ -105,6 +105,7 @@ impl Syntax {
     }
 }
 
+/// The parsed output of a dump.
 #[derive(Debug, Default)]
 pub struct Dump {
     /// The sections in the dump.

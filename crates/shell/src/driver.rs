@@ -1,7 +1,7 @@
-//! One terminal's shells, as the host's loop sees them.
+//! The driver of one terminal's shells, as the host's loop uses it.
 //!
-//! A driver passes what happens to its [`Machine`], which decides, and has its [`Executor`] carry out
-//! what was decided.
+//! A driver passes events to its [`Machine`], which decides, and has its [`Executor`] carry out the
+//! decisions.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,11 @@ use super::bash::STASHED;
 use super::commands::Commands;
 use super::effect::{Effect, Launch};
 use super::executor::Executor;
-use super::machine::{Availability, Machine, MachineEvent, Whereabouts};
-use super::spec::{At, QUEUE, Setup, Spec};
+use super::machine::{Availability, CommandPosition, Machine, MachineEvent};
+use super::options::Errexit;
+use super::spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};
 use super::state::State;
+use super::stdin::StdinEnd;
 use super::streams::StreamSource;
 use super::{dump, handover, prompt, quote};
 use crate::image::Image;
@@ -33,31 +35,31 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates a driver for a shell that is to be started as the [`Launch`] says.
+    /// Creates a driver. The caller starts the first shell as the [`Launch`] specifies.
     pub fn new(setup: Setup, state: State) -> io::Result<(Self, Launch)> {
         let machine = Machine::new(setup.kind.capabilities());
         let mut executor = Executor::create(setup, state)?;
-        let launch = executor.launch(0, false)?;
+        let launch = executor.launch(0, Errexit::Restore)?;
         Ok((Self { machine, executor }, launch))
     }
 
-    /// Makes the terminal end when its shell exits. A shell that the driver ends itself is replaced
-    /// all the same.
+    /// Makes the terminal end when its shell exits. A shell that the driver itself ends is still replaced.
     pub fn end_with_program(&mut self) {
         self.machine.end_with_shell();
     }
 
-    /// Becomes readable when [`ready`](Self::ready) has something to do.
+    /// Returns a descriptor that is readable when [`ready`](Self::ready) should be called.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.executor.streams.epoll.as_fd()
     }
 
-    /// Returns the directory in which files appear whose names are to be given to [`ctl`](Self::ctl).
+    /// Returns the directory of the records. The name of each file that appears there is passed to
+    /// [`ctl`](Self::ctl).
     pub fn ctl_dir(&self) -> PathBuf {
         self.executor.paths.ctl_dir()
     }
 
-    /// Returns the records that exist and were not given to [`ctl`](Self::ctl).
+    /// Returns the records that were not yet passed to [`ctl`](Self::ctl).
     pub fn records(&self) -> Vec<String> {
         let entries = fs::read_dir(self.ctl_dir());
         entries.map_or(Vec::new(), |entries| {
@@ -65,7 +67,7 @@ impl Driver {
         })
     }
 
-    /// Returns whether the shell is about to leave a record.
+    /// Returns whether the shell is about to create a record.
     pub fn awaits_record(&self) -> bool {
         self.machine.awaits_record()
     }
@@ -75,7 +77,7 @@ impl Driver {
         &self.executor.streams.commands
     }
 
-    /// Keeps the output of a running command if this process is killed.
+    /// Moves the output of a running command to disk, so that it survives if this process is killed.
     pub fn persist(&mut self, command: &str) {
         self.executor.streams.commands.persist(command);
     }
@@ -90,7 +92,7 @@ impl Driver {
         &self.executor.snapshot.state
     }
 
-    /// Returns whether a command would have to wait.
+    /// Returns whether a new command would have to wait.
     pub fn busy(&self, at: At) -> bool {
         match self.machine.availability() {
             Availability::Free => false,
@@ -102,30 +104,30 @@ impl Driver {
         }
     }
 
-    // What happens to the shell.
+    // Events of the shell and its terminal.
 
-    /// The shell was started.
+    /// Notes that the shell was started.
     pub fn launched(&mut self, pid: i32, now: Instant) {
         self.executor.launched(pid);
         self.machine.launched(now);
     }
 
-    /// No shell could be started where [`Effect::Respawn`] asked for one.
-    pub fn abandon(&mut self, at: At, effects: &mut Vec<Effect>) {
+    /// Notes that the shell requested by [`Effect::Respawn`] could not be started.
+    pub fn launch_failed(&mut self, at: At, effects: &mut Vec<Effect>) {
         self.step(MachineEvent::LaunchFailed, at, effects);
     }
 
-    /// A person's bytes are about to be typed.
+    /// Notes input of a person that is about to be written to the PTY.
     pub fn typed(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
         self.step(MachineEvent::Typed(bytes), at, effects);
     }
 
-    /// The terminal printed something, which is not yet in its log.
+    /// Notes output of the terminal that is not yet in its log.
     pub fn output(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
         self.step(MachineEvent::Printed(bytes), at, effects);
     }
 
-    /// A file appeared in [`ctl_dir`](Self::ctl_dir).
+    /// Handles a file that appeared in [`ctl_dir`](Self::ctl_dir).
     pub fn ctl(&mut self, name: &str, at: At, effects: &mut Vec<Effect>) {
         let _ = fs::remove_file(self.ctl_dir().join(name));
         if let Some(generation) = name.strip_prefix('r') {
@@ -134,14 +136,14 @@ impl Driver {
             }
         } else if name == STASHED {
             self.step(MachineEvent::Stashed, at, effects);
-        } else if let Some((number, what)) = name.split_once('.')
+        } else if let Some((number, status)) = name.split_once('.')
             && let Ok(number) = number.parse()
         {
-            self.step(MachineEvent::Record { number, status: what.parse().ok() }, at, effects);
+            self.step(MachineEvent::Record { number, status: status.parse().ok() }, at, effects);
         }
     }
 
-    /// Something happened on [`fd`](Self::fd).
+    /// Handles the events of [`fd`](Self::fd).
     pub fn ready(&mut self, at: At, effects: &mut Vec<Effect>) {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -169,22 +171,22 @@ impl Driver {
         }
     }
 
-    /// Returns when [`tick`](Self::tick) is to be called.
+    /// Returns when [`tick`](Self::tick) should be called.
     pub fn deadline(&self) -> Option<Instant> {
         let more = self.executor.streams.has_more.then(Instant::now);
         self.machine.deadline().into_iter().chain(more).min()
     }
 
-    /// Does what is due.
+    /// Handles everything that is due.
     pub fn tick(&mut self, at: At, effects: &mut Vec<Effect>) {
         if std::mem::take(&mut self.executor.streams.has_more) {
             self.executor.drain(effects);
         }
-        self.look_begun(at, effects);
+        self.check_begun(at, effects);
         self.step(MachineEvent::Tick, at, effects);
     }
 
-    /// The shell exited with a code, or by a signal.
+    /// Handles the exit of the shell, with a code or by a signal.
     pub fn exited(
         &mut self,
         code: Option<i32>,
@@ -192,18 +194,18 @@ impl Driver {
         at: At,
         effects: &mut Vec<Effect>,
     ) {
-        // The records it left before.
+        // The shell may have created records before it exited.
         for name in self.records() {
             self.ctl(&name, at, effects);
         }
-        self.look_begun(at, effects);
+        self.check_begun(at, effects);
         self.executor.exited(effects);
         self.step(MachineEvent::Exited { code, signal }, at, effects);
     }
 
-    // What clients ask for.
+    // Requests of clients.
 
-    /// Accepts a command. It starts when the shell is free.
+    /// Queues a command. It starts when the shell is free.
     pub fn exec(&mut self, spec: Spec, at: At, effects: &mut Vec<Effect>) -> Result<(), ReplyCode> {
         if self.machine.is_over() {
             return Err(ReplyCode::NotDrivable);
@@ -213,7 +215,7 @@ impl Driver {
         {
             return Err(ReplyCode::BadRequest);
         }
-        if self.machine.queue().len() >= QUEUE {
+        if self.machine.queue().len() >= MAX_QUEUED_COMMANDS {
             return Err(ReplyCode::QueueFull);
         }
         if spec.if_busy == IfBusy::Fail && self.busy(at) {
@@ -226,7 +228,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Runs a script without output when the shell is free. Its end is reported with `token`.
+    /// Queues a script, whose output is discarded. Its end is reported with `token`.
     pub fn apply(
         &mut self,
         token: u64,
@@ -237,48 +239,48 @@ impl Driver {
         if self.machine.is_over() {
             return Err(ReplyCode::NotDrivable);
         }
-        if self.machine.queue().len() >= QUEUE {
+        if self.machine.queue().len() >= MAX_QUEUED_COMMANDS {
             return Err(ReplyCode::QueueFull);
         }
         self.step(MachineEvent::Apply { token, script }, at, effects);
         Ok(())
     }
 
-    /// Replaces the shell by one with this state.
+    /// Replaces the shell with one that has this state.
     pub fn replace(&mut self, state: State, at: At, effects: &mut Vec<Effect>) {
         self.step(MachineEvent::Replace(state), at, effects);
     }
 
-    /// Ends a command: a queued one is dropped, a running one ends as by a time-out.
+    /// Ends a command: a queued one is dropped, a running one ends as after a timeout.
     pub fn cancel(
         &mut self,
         command: &str,
         at: At,
         effects: &mut Vec<Effect>,
     ) -> Result<(), ReplyCode> {
-        match self.machine.whereabouts(command) {
-            Whereabouts::Queued | Whereabouts::Running => {
+        match self.machine.position_of(command) {
+            CommandPosition::Queued | CommandPosition::Running => {
                 self.step(MachineEvent::Cancel(command), at, effects);
                 Ok(())
             }
-            Whereabouts::Neither => Err(self.missing(command)),
+            CommandPosition::Absent => Err(self.missing(command)),
         }
     }
 
-    /// Drops a command that is still queued. One that has begun runs on.
+    /// Drops a command that is still queued. A running command continues.
     pub fn withdraw(
         &mut self,
         command: &str,
         at: At,
         effects: &mut Vec<Effect>,
     ) -> Result<(), ReplyCode> {
-        match self.machine.whereabouts(command) {
-            Whereabouts::Queued => {
+        match self.machine.position_of(command) {
+            CommandPosition::Queued => {
                 self.step(MachineEvent::Withdraw(command), at, effects);
                 Ok(())
             }
-            Whereabouts::Running => Err(ReplyCode::StillRunning),
-            Whereabouts::Neither => Err(self.missing(command)),
+            CommandPosition::Running => Err(ReplyCode::StillRunning),
+            CommandPosition::Absent => Err(self.missing(command)),
         }
     }
 
@@ -290,26 +292,26 @@ impl Driver {
         at: At,
         effects: &mut Vec<Effect>,
     ) -> Result<(), ReplyCode> {
-        if self.machine.whereabouts(command) != Whereabouts::Running {
+        if self.machine.position_of(command) != CommandPosition::Running {
             return Err(self.missing(command));
         }
-        self.look_begun(at, effects);
+        self.check_begun(at, effects);
         self.step(MachineEvent::Signal(signal), at, effects);
         Ok(())
     }
 
-    /// Feeds a command whose standard input is open.
+    /// Writes to the standard input of a command, if it is open.
     pub fn stdin(
         &mut self,
         command: &str,
         write_id: &str,
         data: &[u8],
-        eof: bool,
+        end: StdinEnd,
         at: At,
     ) -> Result<(), ReplyCode> {
         let commands = &mut self.executor.streams.commands;
         let found = commands.get_mut(command).ok_or(ReplyCode::NoSuchCommand)?;
-        found.stdin.as_mut().ok_or(ReplyCode::CommandEnded)?.write(write_id, data, eof)?;
+        found.stdin.as_mut().ok_or(ReplyCode::CommandEnded)?.write(write_id, data, end)?;
         self.executor.feed(command, &self.machine, at);
         Ok(())
     }
@@ -322,10 +324,10 @@ impl Driver {
         }
     }
 
-    // The handover to another executable. The shell and its commands notice nothing: their FIFOs
-    // stay open.
+    // The handover to another executable. It does not disturb the shell and its commands, because their
+    // FIFOs stay open.
 
-    /// Returns whether the driver can be handed over now. If it cannot, it soon can.
+    /// Returns whether the driver can be handed over. A driver in a transition cannot, for a short time.
     pub fn settled(&self) -> bool {
         self.machine.can_hand_over()
     }
@@ -340,10 +342,10 @@ impl Driver {
         kept
     }
 
-    /// Returns everything that the next executable must know.
+    /// Returns the state that the next executable needs.
     pub fn image(&mut self, at: At) -> Image {
         self.executor.modes.restore(at.master);
-        self.look_begun(at, &mut Vec::new());
+        self.check_begun(at, &mut Vec::new());
         handover::image(&self.executor, &self.machine)
     }
 
@@ -356,14 +358,14 @@ impl Driver {
         Ok(Self { machine, executor })
     }
 
-    fn look_begun(&mut self, at: At, effects: &mut Vec<Effect>) {
+    fn check_begun(&mut self, at: At, effects: &mut Vec<Effect>) {
         if self.machine.awaits_begun() && self.executor.has_begun() {
             self.step(MachineEvent::Begun, at, effects);
         }
     }
 
-    /// Has the machine decide about an event, and the executor carry that out. An answer is passed on
-    /// before the next action is carried out.
+    /// Applies an event to the machine, and has the executor carry out the actions. An answer is passed
+    /// to the machine before the next action is carried out.
     fn step(&mut self, event: MachineEvent<'_>, at: At, effects: &mut Vec<Effect>) {
         for action in self.machine.step(at.now, event) {
             if let Some(answer) = self.executor.perform(action, &self.machine, at, effects) {

@@ -12,8 +12,8 @@ use super::pipes::{Pipe, Read};
 /// The token of the state FIFO in the driver's epoll set.
 pub const TOKEN: u64 = 0;
 
-/// A dump of this size fits into the pipe, even when it has grown a little since.
-const MAX_WAITING_BYTES: usize = 48 << 10;
+/// The next dump after one of this size still fits into the pipe, even if it is a little longer.
+const MAX_PIPED_BYTES: usize = 48 << 10;
 
 /// The reading end of the state FIFO.
 #[derive(Debug)]
@@ -26,21 +26,21 @@ pub struct DumpReader {
     wakes: Wakes,
 }
 
-/// When the FIFO wakes us. bash writes a dump line by line, and waking up for each line costs more
-/// than the lines; a dump that fits into the pipe can wait there.
+/// When the FIFO wakes us. bash writes a dump line by line, and a wake-up for each line costs more than
+/// reading the line; a dump that fits into the pipe can stay there until its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakes {
-    /// When the dump is written.
+    /// When the whole dump is written.
     AtEnd,
     OnEveryWrite,
 }
 
 impl DumpReader {
     pub fn create(paths: &Paths, epoll: &OwnedFd) -> io::Result<Self> {
-        Self::watching(Pipe::make(path(paths))?, epoll)
+        Self::watching(Pipe::open_or_create(path(paths))?, epoll)
     }
 
-    /// Takes over a FIFO that is open already.
+    /// Continues to read a FIFO that another executable left open.
     pub fn adopt(paths: &Paths, fd: OwnedFd, bytes: Vec<u8>, epoll: &OwnedFd) -> io::Result<Self> {
         Ok(Self { bytes, ..Self::watching(Pipe::adopt(path(paths), fd), epoll)? })
     }
@@ -50,9 +50,9 @@ impl DumpReader {
         Ok(Self { pipe, bytes: Vec::new(), complete: false, wakes: Wakes::OnEveryWrite })
     }
 
-    /// Reads the bytes that are there. Returns whether the dump is complete.
+    /// Reads all available bytes. Returns whether the dump is complete.
     pub fn read(&mut self) -> bool {
-        // No larger, because the stack of an idle host stays as deep as it ever was.
+        // Small, because the stack of an idle host keeps its maximum size.
         let mut piece = [0; 8 << 10];
         loop {
             match self.pipe.read(&mut piece) {
@@ -71,17 +71,17 @@ impl DumpReader {
         self.complete
     }
 
-    /// Makes room for the next dump, of which the rest of an interrupted one is no part.
+    /// Prepares for the next dump, and drops the rest of an interrupted one.
     pub fn discard(&mut self) {
         self.read();
         self.bytes.clear();
         self.complete = false;
     }
 
-    /// Takes the dump out, and prepares for another of the same size.
+    /// Returns the dump, and prepares for another of about the same size.
     pub fn take(&mut self, epoll: &OwnedFd) -> Vec<u8> {
         let bytes = std::mem::take(&mut self.bytes);
-        let large = bytes.len() > MAX_WAITING_BYTES;
+        let large = bytes.len() > MAX_PIPED_BYTES;
         self.wake(if large { Wakes::OnEveryWrite } else { Wakes::AtEnd }, epoll);
         bytes
     }

@@ -1,4 +1,4 @@
-//! What a driver asks of the host's loop, and what it reports to the clients.
+//! The outputs of a driver: steps for the host's loop, and events for the clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::status::Status;
 pub struct Launch {
     /// The program and its arguments.
     pub argv: Vec<Vec<u8>>,
-    /// The whole environment, except for the variables that the host adds to every terminal's.
+    /// The whole environment, except for the variables that the host adds for every terminal.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     pub cwd: PathBuf,
 }
@@ -26,19 +26,19 @@ pub enum Effect {
     /// Start a shell on a PTY, then call [`Driver::launched`](super::Driver::launched).
     Respawn(Launch),
     /// Report to the clients.
-    Emit(Happened),
+    Emit(DriverEvent),
 }
 
 /// An event for the clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happened {
+pub enum DriverEvent {
     /// A command has begun.
     Started { command: String },
     /// A command has more output to read.
     Grew { command: String },
     /// A command has ended.
     Done { command: String, status: Status },
-    /// No process holds the command's streams any more.
+    /// No process has the command's streams open any more.
     Sealed {
         command: String,
         /// Final length of standard output.
@@ -46,16 +46,16 @@ pub enum Happened {
         /// Final length of standard error.
         stderr_bytes: u64,
     },
-    /// The command began or stopped to wait for input from the terminal.
+    /// The command began or stopped waiting for input from the terminal.
     Waiting { command: String, waiting: bool },
     /// A command that a person typed has ended.
     Typed {
-        /// The command as the shell's history has it.
+        /// The command as it is in the shell's history.
         text: Vec<u8>,
         exit_code: Option<i32>,
         /// How long it took.
         duration: Duration,
-        /// The changes of state it made.
+        /// The changes that the command made to the state.
         changes: Changes,
     },
     /// The state changed outside of any command.
@@ -67,7 +67,7 @@ pub enum Happened {
         /// Its exit code; `None` if it did not run to its end.
         exit_code: Option<i32>,
     },
-    /// There is no shell any more, and none will be started.
+    /// The last shell has exited, and no other will be started.
     Ended {
         /// The exit code of the last shell; `None` if none could be started or a signal ended it.
         code: Option<i32>,

@@ -10,7 +10,7 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Replaces a file by a new one: some file systems flush a file that is truncated.
+/// Replaces a file by a new one. Truncating it instead would make some file systems flush it.
 pub fn write_fresh(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use io::Write;
     match fs::remove_file(path) {

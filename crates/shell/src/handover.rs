@@ -1,4 +1,4 @@
-//! What a driver leaves for the next executable of its host, and taking it over again.
+//! Handing a driver over to the next executable of its host: encoding its state, and restoring it.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use super::commands::CommandState;
 use super::dump::DumpReader;
 use super::executor::{Executor, LiveRun, ShellProcess};
 use super::kind::Kind;
-use super::machine::{HandedRun, Handover, Job, Machine, Waiting};
+use super::machine::{HandedRun, Handover, Job, Machine, QueuedJob};
 use super::output::{Keep, Output};
 use super::paths::Paths;
 use super::pipes::Pipe;
@@ -26,10 +26,10 @@ use super::streams::Streams;
 use crate::image::Image;
 use wire::{IfBusy, Outcome, Phase, StdinMode, decode_sections, encode_sections};
 
-/// Returns an open descriptor by its number.
+/// A function that returns an open descriptor by its number.
 type Inherit<'a> = &'a dyn Fn(RawFd) -> io::Result<OwnedFd>;
 
-/// Returns everything the next executable must know.
+/// Returns the state that the next executable needs.
 pub fn image(executor: &Executor, machine: &Machine) -> Image {
     let mut image = Image::default();
     let (setup, snapshot, shell) = (&executor.setup, &executor.snapshot, executor.shell);
@@ -68,8 +68,8 @@ pub fn image(executor: &Executor, machine: &Machine) -> Image {
             image.put_image("command", &command_image(id, command));
         }
     }
-    for waiting in machine.queue().iter() {
-        if let Waiting::Command { spec, .. } = waiting {
+    for queued in machine.queue().iter() {
+        if let QueuedJob::Command { spec, .. } = queued {
             image.put_image("queued", &spec_image(spec));
         }
     }
@@ -197,7 +197,7 @@ fn adopt_command(
             fd: inherit(fd)?,
             pending: image.bytes("stdin_pending").unwrap_or_default().iter().copied().collect(),
             eof: image.number::<u8>("stdin_eof") == Some(1),
-            taken: image
+            accepted: image
                 .all("stdin_taken")
                 .filter_map(|id| String::from_utf8(id.to_vec()).ok())
                 .collect(),
@@ -230,7 +230,7 @@ fn command_image(id: &str, command: &CommandState) -> Image {
     {
         match output.memory() {
             Some(bytes) => image.put(name, bytes),
-            None => output.note(),
+            None => output.store_length(),
         }
         if let Some(pipe) = pipe {
             image.put_number(&format!("{name}_pipe"), pipe.fd.as_raw_fd());
@@ -242,7 +242,7 @@ fn command_image(id: &str, command: &CommandState) -> Image {
         image.put("stdin_path", stdin.path.as_os_str().as_bytes());
         image.put("stdin_pending", stdin.pending.iter().copied().collect::<Vec<u8>>());
         image.put_number("stdin_eof", u8::from(stdin.eof));
-        for id in &stdin.taken {
+        for id in &stdin.accepted {
             image.put("stdin_taken", id.as_bytes());
         }
     }
@@ -311,7 +311,7 @@ fn read_spec(image: &Image) -> Option<Spec> {
     })
 }
 
-/// `K=V`, each ended by NUL.
+/// Encodes variables as `K=V`, each ended by NUL.
 fn pairs(env: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     env.iter().flat_map(|(name, value)| [name, b"=".as_slice(), value, b"\0"].concat()).collect()
 }

@@ -2,16 +2,16 @@
 //! them.
 //!
 //! Pure and conservative: a text that is not understood is not harmless. A harmless text is a list of
-//! simple commands of literal words, each a program or one of the few builtins without side effects, in a
-//! shell that runs nothing else by itself: no trap, no prompt hook, no function or alias of that name. The
-//! state does not show builtins that were loaded from a file; the caller checks for those.
+//! simple commands of literal words. Each runs a program or one of the few builtins without side effects,
+//! in a shell without traps and prompt hooks, and without a function or alias of that name. The state does
+//! not show builtins that were loaded from a file; the caller checks for those.
 
 use std::collections::HashSet;
 
 use super::quote;
 use super::state::State;
 
-/// Longer texts are not parsed: they run for longer than a dump takes.
+/// Longer texts are not parsed: they take longer to run than a dump.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// Builtins and keywords of bash. [`has_no_effect`] recognizes the uses without side effects.
@@ -22,7 +22,7 @@ const BUILTINS_AND_KEYWORDS: &str = ". : [ ] alias bg bind break builtin caller 
     trap true type typeset ulimit umask unalias unset until wait while";
 
 /// Options under which a simple command may have side effects or end the shell.
-const OPTIONS: [&[u8]; 9] = [
+const UNSAFE_OPTIONS: [&[u8]; 9] = [
     b"set -o errexit",
     b"set -o keyword",
     b"set -o noexec",
@@ -42,11 +42,11 @@ pub struct HarmlessFilter {
 }
 
 impl HarmlessFilter {
-    /// Returns `None` if the shell may run something by itself beside a command, or if that is unknown.
+    /// Returns `None` if the shell may run code besides the command, such as a trap, or if that is unknown.
     pub fn of(state: &State) -> Option<Self> {
         let whole = ["vars", "functions", "set", "shopt"].into_iter().all(|name| state.has(name));
         let quiet = state.get("traps").is_empty() && state.get("enable").is_empty();
-        let option = |line: &[u8]| OPTIONS.contains(&line);
+        let option = |line: &[u8]| UNSAFE_OPTIONS.contains(&line);
         if !whole
             || !quiet
             || state.lines("set").chain(state.lines("shopt")).any(option)
@@ -64,7 +64,7 @@ impl HarmlessFilter {
             Some(name[..name.iter().position(|byte| *byte == b'=')?].to_vec())
         });
         let taken: HashSet<Vec<u8>> = functions.chain(aliases).collect();
-        // The drive file itself calls it.
+        // The drive file itself calls `builtin`.
         (!taken.contains(&b"builtin"[..])).then_some(Self { taken })
     }
 
@@ -74,8 +74,8 @@ impl HarmlessFilter {
     }
 }
 
-/// Returns whether a variable, by its line of `declare -p`, makes the shell run something by itself: at a
-/// prompt, after a time, or when a coprocess exits.
+/// Returns whether a variable, by its line of `declare -p`, makes the shell run code without a command: at
+/// a prompt, after a timeout, or when a coprocess exits.
 fn runs_by_itself(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"declare -") else { return false };
     let Some(space) = rest.iter().position(|byte| *byte == b' ') else { return true };
@@ -160,7 +160,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Parses a redirection that ends with the command.
+    /// Parses a redirection whose effect ends with the command.
     fn redirection(&mut self) -> Option<()> {
         match self.text[self.at..] {
             [b'>', b'&', b'1' | b'2', ref rest @ ..] => {
@@ -205,7 +205,7 @@ impl Scan<'_> {
                 _ => return None,
             }
         }
-        // A number before a redirection would be its descriptor.
+        // A number before a redirection is its descriptor.
         let descriptor = word.bare
             && matches!(self.text.get(self.at), Some(b'<' | b'>'))
             && word.text.iter().all(u8::is_ascii_digit);
@@ -261,7 +261,7 @@ fn only_prints(format: &[u8]) -> bool {
         && parts.all(|part| {
             let digits = |byte: &&u8| matches!(**byte, b'0'..=b'9' | b'.' | b'-');
             let conversion = part.iter().find(|byte| !digits(byte));
-            // An empty part is the first half of `%%`, whose second begins nothing.
+            // An empty part is the first half of `%%`; the second half begins no conversion.
             let prints = after_percent
                 || conversion.map_or(part.is_empty(), |byte| b"sdiuxXocbq".contains(byte));
             after_percent = part.is_empty() && !after_percent;
@@ -270,222 +270,4 @@ fn only_prints(format: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn state(changes: &[(&str, &str)]) -> State {
-        let mut state = State::default();
-        for (name, text) in [
-            ("vars", "declare -- PS1=\"\\${chroot:+(\\$chroot)}\\\\u\\$ \"\ndeclare -x A=\"1\"\n"),
-            ("functions", "ls () \n{ \n    cd /\n}\n"),
-            ("aliases", "alias grep='grep --color'\nalias -- -='cd -'"),
-            ("set", "set +o errexit\nset -o monitor"),
-            ("shopt", "shopt -s extglob"),
-        ] {
-            state.set(name, text.into());
-        }
-        for (name, text) in changes {
-            state.set(name, (*text).into());
-        }
-        state
-    }
-
-    /// Returns one text per line; `\n` stands for a newline.
-    fn texts(lines: &str) -> impl Iterator<Item = String> {
-        lines.lines().map(|line| line.replace("\\n", "\n"))
-    }
-
-    #[test]
-    fn commands_that_only_run_programs_or_print_are_harmless() {
-        let filter = HarmlessFilter::of(&state(&[])).unwrap();
-        let harmless = r#":
-true
-false\n
-  echo a b  
-echo 'it $x `y` \ !' "a b"'c'd
-echo %n -v -x=1 'ü'
-printf '%s' a
-printf '%5.2d%%n %q' 1 2
-pwd
-test -f /etc/passwd
-[ 1 -eq 2 ]
-[ -n 'x' ] && echo yes || echo no
-git status --short
-/bin/ls -la /tmp ~/x *.rs a?
-make -j4 CC=gcc 2>&1 | tail -n 5
-cargo build >/tmp/log 2>&1; cat </tmp/log >> /tmp/b
-\n\nid\n\nwhoami;\n
-g++ -O2 x.cc
-./run.sh
-python3 -c 'import os\nos.chdir("/")'
-ls2
-nosuchprogram
-2to3 x
-cat 2> /dev/null x"#;
-        for text in texts(harmless) {
-            assert!(filter.accepts(text.as_bytes()), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn whatever_may_do_more_is_not() {
-        let filter = HarmlessFilter::of(&state(&[])).unwrap();
-        let more = r#"
- 
-\n
-;
-ls
-grep x
-x=1
-x=1 true
-a=b=c true
-a[0]=1
-echo $x
-echo `x`
-echo "$x"
-echo "\a"
-echo \a
-echo 'a
-echo "a
-echo {a,b}
-echo [a]
-echo ü
-ü
-(true)
-{ true; }
-! true
-true &
-true & true
-true |& cat
-true ;; true
-true &&
-true ||
-true |
-true && ; x
-printf
-printf -v x y
-printf '-v' x y
-printf -- -v
-printf %n x
-printf '%5n' x
-printf 'a%%%n' x
-printf '%(%s)T'
-test -v 'a[b=1]'
-[ -v x ]
-[ -R x ]
-pwd -P
-[[ a ]]
-]
-(( x = 1 ))
-if true; then true; fi
-for x in a; do :; done
-time true
-coproc cat
-function f
-f() { :; }
-f () true
-cat <<E\nE\n
-cat <<<x
-cat <(ls2)
-cat >|x
-cat <>x
-cat >& x
-cat >&x
-cat <&3
-cat 3>x
-cat 12>x
-exec 3<x
-true {fd}>x
-true {v}<x
-true >
-true > ; cd /
-true 2>&1x
-true >&1cd /
-true >'' x
-true # no
-'cd' /
-"cd" /
-c'd' /
-\cd /
-%1
--
-~/x
-*
-@
-true\ncd /
-true; cd /
-true && cd /
-true | cd /
-true | read x"#;
-        for text in texts(more).chain(["true\r".into(), "echo 'a\u{1}b'".into()]) {
-            assert!(!filter.accepts(text.as_bytes()), "{text:?}");
-        }
-        assert!(!filter.accepts(&[b"echo ".as_slice(), &[b'x'; MAX_TEXT_BYTES]].concat()));
-    }
-
-    #[test]
-    fn a_shell_in_which_something_runs_by_itself_has_no_filter() {
-        for change in [
-            ("traps", "trap -- 'x=1' USR1"),
-            ("traps", "trap -- 'x=1' DEBUG"),
-            ("enable", "enable -n echo"),
-            ("set", "set -o errexit"),
-            ("set", "set -o posix"),
-            ("shopt", "shopt -s autocd"),
-            ("shopt", "shopt -s checkwinsize\nshopt -s failglob"),
-            ("vars", "declare -- PROMPT_COMMAND=\"x\"\n"),
-            ("vars", "declare -a PROMPT_COMMAND=([0]=\"x\")\n"),
-            ("vars", "declare -x TMOUT=\"3\"\n"),
-            ("vars", "declare -- PS1=\"\\${n:=1}\"\n"),
-            ("vars", "declare -- PS1=\"\\$((n++)) \"\n"),
-            ("vars", "declare -- PS1=$'\\n$(x)'\n"),
-            ("vars", "declare -- PS1=\"\\`x\\`\"\n"),
-            ("vars", "declare -- COPROC_PID=\"12\"\n"),
-            ("functions", "builtin () \n{ \n    :\n}\n"),
-            ("aliases", "alias builtin='x'"),
-        ] {
-            assert!(HarmlessFilter::of(&state(&[change])).is_none(), "{change:?}");
-        }
-        assert!(HarmlessFilter::of(&State::default()).is_none());
-        let filter =
-            HarmlessFilter::of(&state(&[("functions", "function a/b () \n{ \n:\n}\nf.x () \n")]))
-                .unwrap();
-        for text in ["a/b", "f.x", "true; f.x 1"] {
-            assert!(!filter.accepts(text.as_bytes()), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn every_word_that_this_bash_knows_itself_is_known() {
-        let output = std::process::Command::new("bash")
-            .args(["-c", "compgen -b; compgen -k"])
-            .output()
-            .unwrap();
-        let filter = HarmlessFilter { taken: HashSet::new() };
-        let idle = ["echo", ":", "true", "false", "pwd", "test", "["];
-        for word in String::from_utf8(output.stdout).unwrap().lines() {
-            assert_eq!(filter.accepts(word.as_bytes()), idle.contains(&word), "{word}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = HarmlessFilter { taken: HashSet::new() }.accepts(&bytes);
-        }
-
-        /// A command with side effects is found whatever precedes or follows it.
-        #[test]
-        fn nothing_hides_a_command(
-            before in "((true|ls -l|echo 'a;b'|cat <x >y 2>&1|[ a = b ])( ?; ?| && | \\|\\| | ?\\| ?|\n)){0,3}",
-            command in "(cd /|x=1|read x|eval y|f\\(\\) \\{ :; \\}|exec >x|unset a|\\. f)",
-            after in "(( ?; ?| && |\n)(true|id)){0,2}",
-        ) {
-            let text = format!("{before}{command}{after}");
-            let harmless = HarmlessFilter { taken: HashSet::new() }.accepts(text.as_bytes());
-            prop_assert!(!harmless, "{:?}", text);
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The state that one executable hands over to the next when it is replaced in place: names and values.
-//! A name that the next executable does not know is skipped, a missing one has a default, so that the
-//! versions of the two may differ.
+//! The next executable skips unknown names and has a default for missing ones, so that the versions of the
+//! two may differ.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -12,6 +12,7 @@ use wire::{decode_sections, encode_sections};
 
 const MAGIC: &[u8; 8] = b"STEADIMG";
 
+/// A list of named values.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Image(Vec<(String, Vec<u8>)>);
 
@@ -71,7 +72,9 @@ impl Image {
         let mut bytes = Vec::new();
         File::from(fd).read_to_end(&mut bytes)?;
         let sections = bytes.strip_prefix(MAGIC).and_then(|rest| decode_sections(rest).ok());
-        sections.map(Self).ok_or_else(|| io::Error::other("no image of a host"))
+        sections
+            .map(Self)
+            .ok_or_else(|| io::Error::other("the descriptor contains no image of a host"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Starting a shell with the state of the one before.
+//! Preparing a shell that starts with the state of the previous one.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -6,40 +6,40 @@ use std::path::{Path, PathBuf};
 
 use super::effect::Launch;
 use super::files::private_dir;
+use super::options::Errexit;
 use super::paths::Paths;
 use super::quote;
 use super::spec::Setup;
 use super::state::State;
 
-/// After this many failures the shell starts with nothing at all.
+/// After this many failures the shell starts without state and start-up files.
 const MAX_RESTORED_FAILURES: u32 = 3;
 
 /// Why and how a shell is started.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// How many shells in a row did not come to their prompt.
+    /// How many shells in a row did not reach their prompt.
     pub failures: u32,
-    /// The one before was ended by a command.
-    pub after_death: bool,
-    /// The number of the shell, which its record contains.
+    pub errexit: Errexit,
+    /// The number of the shell, which is part of the name of its first record.
     pub generation: u32,
 }
 
-/// Returns whether the next shell starts with nothing at all: with the person's own files, or with
-/// the state, it did not come to its prompt.
+/// Returns whether the next shell starts without state and start-up files, because with them it did not
+/// reach its prompt.
 pub fn is_bare(state: &State, failures: u32) -> bool {
     failures >= MAX_RESTORED_FAILURES || failures > 0 && state.is_empty()
 }
 
-/// Writes the rc file of the next shell. After failures less and less is restored, so that a state
-/// that breaks the shell cannot break it for ever.
+/// Writes the rc file of the next shell. After each failure less of the state is restored, so that a state
+/// that breaks the shell does not break every further shell.
 pub fn prepare(
     setup: &Setup,
     paths: &Paths,
     state: &State,
     attempt: Attempt,
 ) -> io::Result<Launch> {
-    let Attempt { failures, after_death, generation } = attempt;
+    let Attempt { failures, errexit, generation } = attempt;
     let restoring = !state.is_empty() && failures < MAX_RESTORED_FAILURES;
     let cwd = if restoring { nearest(state, &setup.cwd) } else { setup.cwd.clone() };
     let restore = restoring.then(|| {
@@ -54,7 +54,7 @@ pub fn prepare(
                 state.set(section, Vec::new());
             }
         }
-        setup.kind.restore(&state, &cwd, after_death)
+        setup.kind.restore(&state, &cwd, errexit)
     });
     let restore =
         restore.or_else(|| is_bare(state, failures).then(|| setup.kind.restore_nothing()));
@@ -73,7 +73,8 @@ pub fn prepare(
     Ok(Launch { argv: setup.kind.argv(&setup.program, paths), env, cwd })
 }
 
-/// Returns the exported variables, and those that no shell can have in a variable but passes on.
+/// Returns the exported variables, and the environment entries that no shell can hold in a variable but
+/// passes on to its children.
 fn restored_env(setup: &Setup, state: &State) -> Vec<(Vec<u8>, Vec<u8>)> {
     let kept =
         setup.env.iter().filter(|(name, _)| !quote::is_name(name) || name == b"SHLVL").cloned();
@@ -82,10 +83,10 @@ fn restored_env(setup: &Setup, state: &State) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Returns the directory to start in: the one in the state, or its nearest parent that still exists.
-fn nearest(state: &State, otherwise: &Path) -> PathBuf {
+fn nearest(state: &State, default: &Path) -> PathBuf {
     let cwd = state.get("cwd");
     if cwd.is_empty() {
-        return otherwise.to_owned();
+        return default.to_owned();
     }
     let cwd = PathBuf::from(std::ffi::OsStr::from_bytes(cwd));
     cwd.ancestors().find(|path| path.is_dir()).map_or_else(|| PathBuf::from("/"), Path::to_owned)

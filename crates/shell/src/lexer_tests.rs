@@ -1,4 +1,4 @@
-//! The readers of shell text, checked against real shells.
+//! The parsers of shell text, checked against real shells.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::harmless::HarmlessFilter;
 use super::state::State;
 use super::{bash, unclosed};
 
-/// A directory of its own, with a few files and programs.
+/// A scratch directory with a few files and programs.
 struct Sandbox(PathBuf);
 
 impl Sandbox {
@@ -20,8 +20,8 @@ impl Sandbox {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("stead-lexer-{}-{number}", std::process::id()));
-        for made in ["bin", "work/dir"] {
-            fs::create_dir_all(dir.join(made)).unwrap();
+        for name in ["bin", "work/dir"] {
+            fs::create_dir_all(dir.join(name)).unwrap();
         }
         for program in ["cat", "env", "id"] {
             let _ = std::os::unix::fs::symlink(
@@ -77,7 +77,7 @@ fn is_volatile(line: &str) -> bool {
                 .contains(&name))
 }
 
-/// What a shell was set up with before the commands.
+/// Generates the commands that set up a shell.
 fn prelude() -> impl Strategy<Value = Vec<&'static str>> {
     let line = proptest::sample::select(vec![
         "x=1",
@@ -116,7 +116,7 @@ fn prelude() -> impl Strategy<Value = Vec<&'static str>> {
     proptest::collection::vec(line, 0..4)
 }
 
-/// Text made of words that change a shell, words that do not, and what joins them.
+/// Generates text of words that change a shell, words that do not, and separators.
 fn text() -> impl Strategy<Value = String> {
     let word = proptest::sample::select(vec![
         "true",
@@ -279,7 +279,7 @@ fn text() -> impl Strategy<Value = String> {
     pairs.prop_map(|pairs| pairs.iter().flat_map(|(word, joint)| [*word, *joint]).collect())
 }
 
-/// The state of a shell after a prelude, as the product reads it.
+/// Returns the parsed state of a shell after a prelude.
 fn state(sandbox: &Sandbox, prelude: &[u8]) -> State {
     let mut script = prelude.to_vec();
     bash::dump(&mut script, b"/dev/stdout", b"", b"");
@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(12) })]
 
     #[test]
-    fn a_command_called_harmless_leaves_a_real_bash_as_it_is(
+    fn a_harmless_command_leaves_a_real_bash_unchanged(
         prelude in prelude(),
         texts in proptest::collection::vec(text(), 300),
     ) {
@@ -302,7 +302,7 @@ proptest! {
             texts.iter().filter(|text| filter.accepts(text.as_bytes())).collect();
         let mut script = format!("{prelude}{OBSERVE}");
         for text in &harmless {
-            // As the drive file has it.
+            // In the form of a drive file.
             script.push_str(&format!("{{ {text}\n}} </dev/null >/dev/null 2>&1\n{OBSERVE}"));
         }
         let output = String::from_utf8_lossy(&sandbox.run(&BASH, script.as_bytes())).into_owned();
@@ -320,7 +320,7 @@ proptest! {
 
     /// A text that ends inside a substitution can end the shell that sources it.
     #[test]
-    fn a_text_that_bash_finds_unclosed_is_never_taken_for_closed(
+    fn a_text_that_bash_finds_unclosed_is_never_called_closed(
         texts in proptest::collection::vec(
             proptest::collection::vec(
                 proptest::sample::select(vec![
@@ -340,7 +340,7 @@ proptest! {
             if !substitutes || unclosed::may_be(text.as_bytes()) {
                 continue;
             }
-            // The inner shell only reads the text, and says what it misses.
+            // The inner shell only parses the text, and reports an unclosed construct.
             fs::write(sandbox.0.join("work/text"), &text).unwrap();
             let script = b"/bin/bash -O extglob -n ./text 2>&1\n";
             let message = String::from_utf8_lossy(&sandbox.run(&BASH, script)).into_owned();
@@ -349,7 +349,7 @@ proptest! {
         }
     }
 
-    /// What is found in a text is what a POSIX shell defines by it.
+    /// The functions found in a text are the ones that a POSIX shell defines.
     #[test]
     fn the_functions_found_in_a_text_are_those_that_a_shell_defines(
         texts in proptest::collection::vec(
@@ -382,7 +382,7 @@ proptest! {
                 is.collect::<Vec<String>>()
             };
             let defined = run(&format!("{text}{list}"));
-            // Nested ones come into being only when the outer one is called.
+            // A nested function is defined only when the outer one is called.
             prop_assert_eq!(&names, &defined, "{:?}", text);
             let sources: Vec<String> = found
                 .iter()

@@ -1,7 +1,7 @@
 //! Commands inside a live shell: exact output and exit code, and state that outlives the shell.
 //!
 //! A [`Driver`] belongs to one terminal. It never blocks, starts no shell and writes to no PTY: the host's
-//! loop reports what happened, and carries out the [`Effect`]s that the driver returns.
+//! loop reports events to it, and carries out the [`Effect`]s that it returns.
 //!
 //! ```text
 //!  exec ─▶ queue ─▶ command file, drive file ─▶ Type(key) ─▶ the shell sources the drive file
@@ -9,8 +9,8 @@
 //!                                                              ├─ ctl/N.STATUS  (its name is the record)
 //!                                                              └─ state  FIFO ─▶ sections
 //! ```
-//! The key is typed only while the shell's own line editor reads the terminal. Only the host types, so a
-//! shell that was seen there stays there: the check is of a level, not of an edge.
+//! The key is typed only while the shell's own line editor reads the terminal. Only the host writes to the
+//! PTY, so a shell that was found in its line editor stays there: the check is level-triggered.
 
 mod bash;
 mod commands;
@@ -36,11 +36,11 @@ mod options;
 mod output;
 mod paths;
 mod pipes;
-pub mod place;
 mod procs;
 mod prompt;
 pub mod quote;
 pub mod remote;
+pub mod run_dir;
 mod run_files;
 mod screen;
 mod sh;
@@ -55,12 +55,13 @@ mod unclosed;
 mod zsh;
 
 pub use driver::Driver;
-pub use effect::{Effect, Happened, Launch};
+pub use effect::{DriverEvent, Effect, Launch};
 pub use executor::BEGAN;
 pub use image::Image;
 pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
 pub use procs::is_first_process;
 pub use screen::ScreenCopy;
-pub use spec::{At, QUEUE, Setup, Spec};
+pub use spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};
 pub use state::{Changes, State};
+pub use stdin::StdinEnd;

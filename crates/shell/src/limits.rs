@@ -1,4 +1,4 @@
-//! The resource limits of a shell, which outlive it.
+//! The resource limits of a shell, which the next shell inherits.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -40,7 +40,7 @@ pub fn read(pid: i32) -> Vec<u8> {
     found.into_bytes()
 }
 
-/// Sets the limits of a process to those that [`read`] returned, as far as we are allowed to.
+/// Sets the limits of a process to those that [`read`] returned, as far as our permissions allow.
 pub fn apply(pid: i32, limits: &[u8]) {
     let Some(pid) = Pid::from_raw(pid) else { return };
     for line in String::from_utf8_lossy(limits).lines() {

@@ -1,18 +1,18 @@
-//! The terminal's modes: a line editor's while the shell is at its prompt, a program's while a
-//! command takes its time.
+//! The terminal's modes: those of a line editor while the shell is at its prompt, those of a program while
+//! a command runs for long.
 
 use rustix::fd::BorrowedFd;
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
+use super::kind::Kind;
 use super::prompt;
 
 /// The modes of one terminal.
 #[derive(Debug)]
 pub struct TtyModes {
-    /// The shell has a line editor with modes of its own.
-    edits_lines: bool,
+    kind: Kind,
     /// The modes while the shell was last at its prompt.
     at_prompt: Option<Termios>,
     /// A program's modes are set for the current command.
@@ -22,59 +22,58 @@ pub struct TtyModes {
 }
 
 impl TtyModes {
-    pub fn new(edits_lines: bool) -> Self {
-        Self { edits_lines, at_prompt: None, cooked: false, echo_hidden: false }
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, at_prompt: None, cooked: false, echo_hidden: false }
     }
 
-    /// Remembers the modes: the shell is at its prompt.
+    /// Saves the modes of a shell that is at its prompt.
     pub fn save(&mut self, master: BorrowedFd) {
         self.at_prompt = tcgetattr(master).ok();
     }
 
-    /// Prepares for a line or key that is about to be typed. A terminal that echoes by itself must
-    /// not echo it.
+    /// Prepares for a line or key that is about to be typed. The terminal itself must not echo it.
     pub fn begin_run(&mut self, master: BorrowedFd) {
         self.cooked = false;
-        self.echo_hidden = !self.edits_lines && hide_echo(master);
+        self.echo_hidden = !self.kind.edits_lines() && hide_echo(master);
     }
 
-    /// Lets the terminal echo again: the run has begun.
+    /// Turns the terminal's echo on again after the run has begun.
     pub fn restore_echo(&self, master: BorrowedFd) {
         if self.echo_hidden {
             cook(master);
         }
     }
 
-    /// Sets the modes a program expects, once per command.
+    /// Sets the modes that a program expects, once per command.
     pub fn cook_once(&mut self, master: BorrowedFd) {
         if self.cooked {
             return;
         }
-        // After an upgrade the modes to go back to are those that are set.
+        // After an upgrade the current modes are those to restore.
         if self.at_prompt.is_none() {
-            self.at_prompt = tcgetattr(master).ok().filter(prompt::raw);
+            self.at_prompt = tcgetattr(master).ok().filter(prompt::is_line_editor);
         }
         self.cooked = true;
         cook(master);
     }
 
-    /// Gives the line editor its modes back: it does not set them after a key of ours, and a command
-    /// may have left others.
+    /// Restores the modes of the line editor: it does not set them after a bound key, and a command may
+    /// have changed them.
     pub fn restore(&mut self, master: BorrowedFd) {
-        if let (true, Some(modes)) = (self.edits_lines, &self.at_prompt) {
+        if let (true, Some(modes)) = (self.kind.edits_lines(), &self.at_prompt) {
             set_unless_raw(master, modes);
         }
         self.cooked = false;
     }
 
-    /// Gives a shell whose line editor has no keys to bind its modes back: [`cook_once`] may have set
-    /// a program's when the shell was already at its prompt. No line was entered since, so when the
-    /// shell polls it edits.
+    /// Restores the modes of a shell whose line editor has no keys to bind: [`cook_once`] may have set the
+    /// modes of a program when the shell was already at its prompt. The caller knows that no line was
+    /// entered since, so a shell that sleeps in a poll is in its line editor.
     ///
     /// [`cook_once`]: Self::cook_once
     pub fn repair(&self, shell: i32, master: BorrowedFd) {
         let canonical = |modes: &Termios| modes.local_modes.contains(LocalModes::ICANON);
-        if !self.edits_lines
+        if !self.kind.edits_lines()
             && let Some(own) = self.at_prompt.as_ref().filter(|own| !canonical(own))
             && tcgetattr(master).is_ok_and(|modes| canonical(&modes))
             && prompt::polls_in_foreground(shell, master)
@@ -84,8 +83,7 @@ impl TtyModes {
     }
 }
 
-/// Makes the terminal what a program expects: the line editor's own modes would keep a person's
-/// Enter from ending a line.
+/// Sets the modes that a program expects: in the line editor's modes, Enter would not end a line.
 fn cook(master: BorrowedFd) {
     let Ok(mut modes) = tcgetattr(master) else { return };
     if modes.local_modes.contains(LocalModes::ECHO) {
@@ -114,7 +112,7 @@ fn hide_echo(master: BorrowedFd) -> bool {
 }
 
 fn set_unless_raw(master: BorrowedFd, modes: &Termios) {
-    if tcgetattr(master).is_ok_and(|current| !prompt::raw(&current)) {
+    if tcgetattr(master).is_ok_and(|current| !prompt::is_line_editor(&current)) {
         let _ = tcsetattr(master, OptionalActions::Now, modes);
     }
 }

@@ -1,6 +1,15 @@
-//! Options of bash, as the lines that set them.
+//! Options of shells: the lines that set those of bash, and the treatment of `errexit`.
 
-/// Every option of `set -o`.
+/// What happens to the option `errexit` when a state is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errexit {
+    /// It is restored like any other option.
+    Restore,
+    /// It is off: it may have ended the previous shell, or it is set later.
+    Off,
+}
+
+/// Every option of `set -o` in bash.
 const OPTIONS: [&str; 27] = [
     "allexport",
     "braceexpand",

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::files::{private_dir, write_fresh};
 use super::spec::Setup;
-use super::{pipes, place};
+use super::{pipes, run_dir};
 
 /// The directory for the files of a sandbox's terminals.
 const SANDBOX_RUN: &str = "/run/stead";
@@ -24,7 +24,7 @@ pub struct Paths {
 
 impl Paths {
     /// Creates a new directory for a terminal's shell, and removes the old ones. A shell whose host was
-    /// killed may live a while longer and write into its own directory.
+    /// killed may still run for a short time and write into its own directory.
     pub fn fresh(setup: &Setup) -> io::Result<Self> {
         let all = Self::all(setup)?;
         for old in fs::read_dir(&all)?.flatten() {
@@ -37,7 +37,7 @@ impl Paths {
             let run = all.join(format!("{name:x}"));
             match fs::DirBuilder::new().mode(0o700).create(&run) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| Self::at_run(run, setup)),
+                created => return created.map(|()| Self::at_run(run, setup)),
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -49,18 +49,18 @@ impl Paths {
         Self { run, disk: in_memory.then(|| setup.dir.join("spill")) }
     }
 
-    /// Returns the directory that contains those of a terminal's shells. In a sandbox the shell cannot see
-    /// the terminal's own directory, so a RAM disk of the sandbox is used.
+    /// Returns the parent directory for all shells of a terminal. In a sandbox the shell cannot see the
+    /// terminal's own directory, so a RAM disk of the sandbox is used.
     fn all(setup: &Setup) -> io::Result<PathBuf> {
         if !crate::procs::is_first_process() {
-            return place::of(&setup.dir);
+            return run_dir::open_or_create(&setup.dir);
         }
         let all = Path::new(SANDBOX_RUN).join(&setup.terminal);
         private_dir(&all).map(|()| all)
     }
 
-    /// Returns whether the directory still exists.
-    pub fn are_there(&self) -> bool {
+    /// Returns whether the directory exists.
+    pub fn exist(&self) -> bool {
         self.ctl_dir().is_dir()
     }
 
@@ -89,7 +89,7 @@ impl Paths {
     pub fn at(&self, name: &str) -> Vec<u8> {
         self.run.join(name).into_os_string().into_encoded_bytes()
     }
-    /// The file that the key sources.
+    /// The drive file, which the key sources.
     pub fn drive(&self) -> Vec<u8> {
         self.at("drive")
     }
@@ -97,15 +97,15 @@ impl Paths {
     pub fn command(&self) -> Vec<u8> {
         self.at("command")
     }
-    /// A file that returns the last exit code.
+    /// The file that sets `$?` to the last exit code when it is sourced.
     pub fn status(&self) -> Vec<u8> {
         self.at("status")
     }
-    /// The FIFO the state is printed into.
+    /// The FIFO for dumps of the state.
     pub fn state(&self) -> Vec<u8> {
         self.at("state")
     }
-    /// The file the shell reads when it starts.
+    /// The file that the shell reads when it starts.
     pub fn rc(&self) -> PathBuf {
         self.run.join("rc")
     }
@@ -113,7 +113,7 @@ impl Paths {
     pub fn ctl(&self, name: &str) -> Vec<u8> {
         self.run.join("ctl").join(name).as_os_str().as_bytes().to_vec()
     }
-    /// The file that shows that the drive file has begun. It is polled, not watched.
+    /// The file that the drive file creates when it begins. It is polled, not watched.
     pub fn begun(&self) -> Vec<u8> {
         self.at("begun")
     }
@@ -131,7 +131,7 @@ mod tests {
     use crate::kind::Kind;
 
     #[test]
-    fn a_shell_that_dies_slowly_does_not_disturb_the_next() {
+    fn a_shell_that_exits_slowly_does_not_disturb_the_next() {
         let dir = std::env::temp_dir().join(format!("stead-paths-{}", std::process::id()));
         let setup = Setup {
             terminal: "t".into(),
@@ -164,6 +164,6 @@ mod tests {
             1,
             "old directories are removed"
         );
-        place::remove(&dir).unwrap();
+        run_dir::remove_terminal(&dir).unwrap();
     }
 }

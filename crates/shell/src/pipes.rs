@@ -12,9 +12,9 @@ use rustix::pipe::fcntl_setpipe_size;
 /// A FIFO's reading end.
 #[derive(Debug)]
 pub struct Pipe {
-    /// The path at which writers open it.
+    /// The path at which writers open the FIFO.
     pub path: PathBuf,
-    /// Our end, in non-blocking mode.
+    /// The reading end, in non-blocking mode.
     pub fd: OwnedFd,
     grown: bool,
 }
@@ -32,7 +32,7 @@ pub enum Read {
 
 impl Pipe {
     /// Creates the FIFO, or opens an existing one.
-    pub fn make(path: PathBuf) -> io::Result<Self> {
+    pub fn open_or_create(path: PathBuf) -> io::Result<Self> {
         match mkfifoat(CWD, &path, Mode::from_raw_mode(0o600)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -65,15 +65,14 @@ impl Pipe {
         }
     }
 
-    /// Waits for bytes in an epoll set. Edge-triggered: a FIFO whose writers are gone would be ready
-    /// for ever.
+    /// Adds the FIFO to an epoll set. Edge-triggered, because a FIFO without writers is always ready.
     pub fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::ET | epoll::EventFlags::IN;
         Ok(epoll::add(epoll, &self.fd, epoll::EventData::new_u64(token), flags)?)
     }
 
-    /// Returns whether another command may use it. A grown pipe is closed instead.
-    pub fn reusable(&self) -> bool {
+    /// Returns whether another command may use the FIFO. An enlarged pipe is closed instead.
+    pub fn is_reusable(&self) -> bool {
         !self.grown
     }
 }
@@ -85,7 +84,7 @@ impl Drop for Pipe {
 }
 
 /// Wakes up writers that wait for a reader of a FIFO in `directory`: a shell whose host was killed would
-/// otherwise wait for ever.
+/// otherwise stay blocked.
 pub fn release(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,4 @@
-//! Processes: which of them a command started, and what they wait for.
+//! Processes: which of them a command started, and which system call they sleep in.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The kernel counts a process's start in hundredths of a second (`USER_HZ`).
+/// The unit in which the kernel reports the start of a process (`USER_HZ`): a hundredth of a second.
 const TICK_NANOSECONDS: i64 = 10_000_000;
 
 /// Returns whether we are the first process of a sandbox.
@@ -38,8 +38,8 @@ impl ForkMoment {
         Self { tick: u64::try_from(ticks).unwrap_or(0), last_pid }
     }
 
-    /// Returns whether a process was started later. Within one tick the ids decide, which rise until they
-    /// wrap.
+    /// Returns whether a process was started later. Within one tick the process ids are compared, which
+    /// rise until they wrap.
     #[must_use]
     pub fn precedes(&self, process: &Process) -> bool {
         process.start > self.tick || (process.start == self.tick && process.pid > self.last_pid)
@@ -50,7 +50,7 @@ impl ForkMoment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub pid: i32,
-    /// The letter of its state.
+    /// The letter of the state, such as `S` for sleeping.
     pub state: u8,
     pub parent: i32,
     pub group: i32,
@@ -89,6 +89,7 @@ impl Process {
     }
 }
 
+/// Returns all processes that we can see.
 #[must_use]
 pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -102,7 +103,7 @@ pub fn all() -> Vec<Process> {
 
 /// The criteria for the processes of a command.
 #[derive(Debug)]
-pub struct Family<'a> {
+pub struct ProcessFilter<'a> {
     pub shell: i32,
     pub session: i32,
     /// The terminal's id, which is in the environment of its processes.
@@ -113,11 +114,11 @@ pub struct Family<'a> {
     pub since: ForkMoment,
 }
 
-impl Family<'_> {
-    /// Returns the living processes that the command started, without the shell. `known` are those found
-    /// before: their children belong to the command even when the parents are gone.
+impl ProcessFilter<'_> {
+    /// Returns the living processes that the command started, without the shell. `known` are processes that
+    /// were found before: their children belong to the command even if the parents have exited.
     #[must_use]
-    pub fn born(&self, known: &HashSet<i32>) -> Vec<Process> {
+    pub fn find(&self, known: &HashSet<i32>) -> Vec<Process> {
         let processes = all();
         let inside = self.cgroup.map(members);
         let by_pid: HashMap<i32, &Process> =
@@ -133,7 +134,7 @@ impl Family<'_> {
                         || found.session == self.session
                         || self.descends(found, &by_pid, known)
                         || (found.parent == host || found.parent == 1)
-                            && marked(found.pid, self.terminal)
+                            && has_terminal_id(found.pid, self.terminal)
                 }
             })
             .copied()
@@ -168,7 +169,8 @@ fn members(cgroup: &Path) -> HashSet<i32> {
         .collect()
 }
 
-fn marked(pid: i32, terminal: &str) -> bool {
+/// Returns whether the environment of a process contains the terminal's id.
+fn has_terminal_id(pid: i32, terminal: &str) -> bool {
     let wanted = format!("STEAD_TERMINAL={terminal}");
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|text| text.split(|byte| *byte == 0).any(|pair| pair == wanted.as_bytes()))
@@ -209,12 +211,13 @@ pub fn waits_for_key(pid: i32) -> bool {
     }
     match fs::read_to_string(format!("/proc/{pid}/syscall")) {
         Ok(text) => text.split(' ').next().is_some_and(|number| WAITS.contains(&number)),
-        // We may not read the system call: the state has to suffice.
+        // Without the permission to read the system call, the state has to suffice.
         Err(_) => true,
     }
 }
 
-/// Returns the text of a short kernel file. Each read generates the text again, so there is only one.
+/// Returns the text of a short kernel file. The kernel generates the text for each read, so the file is
+/// read with one call.
 #[must_use]
 pub fn read_short_file(path: &str) -> Option<String> {
     use std::io::Read;
@@ -224,7 +227,7 @@ pub fn read_short_file(path: &str) -> Option<String> {
 }
 
 /// The prefixes of the libraries that a shell is linked with.
-const LINKED: [&str; 11] = [
+const LINKED_LIBRARIES: [&str; 11] = [
     "ld-",
     "ld.",
     "libc.",
@@ -238,10 +241,10 @@ const LINKED: [&str; 11] = [
     "libtinfo",
 ];
 
-/// Returns whether the shell `pid` has only its own code and that of its linked libraries: none was loaded
-/// later, as by `enable -f`.
+/// Returns whether the shell `pid` has loaded no library besides those it is linked with, as `enable -f`
+/// would do.
 #[must_use]
-pub fn is_unextended(pid: i32) -> bool {
+pub fn has_no_loaded_library(pid: i32) -> bool {
     let own = fs::read_link(format!("/proc/{pid}/exe"));
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
     let (Ok(own), Ok(maps)) = (own, maps) else { return false };
@@ -249,7 +252,7 @@ pub fn is_unextended(pid: i32) -> bool {
         let executable = line.split_ascii_whitespace().nth(1).is_some_and(|it| it.contains('x'));
         let Some(start) = line.find(['/', '[']).filter(|_| executable) else { return !executable };
         let file = Path::new(&line[start..]);
-        let linked = |name: &str| LINKED.iter().any(|library| name.starts_with(library));
+        let linked = |name: &str| LINKED_LIBRARIES.iter().any(|library| name.starts_with(library));
         line[start..].starts_with('[')
             || file == own
             || file.file_name().and_then(|name| name.to_str()).is_some_and(linked)
@@ -273,10 +276,10 @@ fn sleeps_in(pid: i32, calls: &[&str]) -> bool {
         .is_ok_and(|text| text.split(' ').next().is_some_and(|number| calls.contains(&number)))
 }
 
-/// poll, ppoll.
+/// The numbers of the system calls poll and ppoll.
 #[cfg(target_arch = "x86_64")]
 const POLLS: [&str; 2] = ["7", "271"];
-/// ppoll.
+/// The number of the system call ppoll.
 #[cfg(not(target_arch = "x86_64"))]
 const POLLS: [&str; 1] = ["73"];
 
@@ -286,12 +289,12 @@ const SELECT: &str = "270";
 const SELECT: &str = "72";
 #[cfg(target_arch = "x86_64")]
 const READ: &str = "0";
-/// read, poll, select, pselect6, ppoll.
+/// The numbers of the system calls read, poll, select, pselect6 and ppoll.
 #[cfg(target_arch = "x86_64")]
 const WAITS: [&str; 5] = ["0", "7", "23", "270", "271"];
 #[cfg(not(target_arch = "x86_64"))]
 const READ: &str = "63";
-/// read, pselect6, ppoll.
+/// The numbers of the system calls read, pselect6 and ppoll.
 #[cfg(not(target_arch = "x86_64"))]
 const WAITS: [&str; 3] = ["63", "72", "73"];
 
@@ -300,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_and_blanks_is_read_over() {
+    fn a_process_name_may_contain_parentheses_and_blanks() {
         let text = b"7 (a ) S 1) S 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         let process = Process::parse(7, text).unwrap();
         assert_eq!(
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_born_after_the_moment_and_its_parent_before() {
+    fn a_child_starts_after_the_moment_and_its_parent_before() {
         let moment = ForkMoment::now();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = Process::read(i32::try_from(child.id()).unwrap()).unwrap();

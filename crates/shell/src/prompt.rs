@@ -1,4 +1,4 @@
-//! Whether the shell's line editor is reading the terminal.
+//! Detecting whether the shell's line editor reads the terminal.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::procs;
 /// Returns whether the shell `pid` is in its line editor. `read -n1` and the like keep `ICRNL`.
 pub fn at_prompt(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master)
-        && tcgetattr(master).is_ok_and(|modes| raw(&modes))
+        && tcgetattr(master).is_ok_and(|modes| is_line_editor(&modes))
         && procs::waits_for_key(pid)
 }
 
@@ -27,20 +27,20 @@ pub fn at_plain_prompt(pid: i32, master: BorrowedFd) -> bool {
                     .is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON)))
 }
 
-/// Returns whether the shell `pid` has the terminal and waits in a poll.
+/// Returns whether the shell `pid` is in the foreground and sleeps in a poll.
 pub fn polls_in_foreground(pid: i32, master: BorrowedFd) -> bool {
     in_foreground(pid, master) && procs::polls(pid)
 }
 
-/// Returns whether the shell itself, and no program it started, has the terminal.
+/// Returns whether the shell itself, and not a program it started, is in the foreground.
 pub fn in_foreground(pid: i32, master: BorrowedFd) -> bool {
     tcgetpgrp(master).is_ok_and(|group| group.as_raw_nonzero().get() == pid)
 }
 
-/// Returns whether a shell that ran a drive file is back in its line editor, whatever the terminal's modes
-/// are: during the drive file, output and errors are redirected. If the whole shell is redirected, the
-/// line editor is recognized by its select before each read. A shell without a line editor that reads
-/// something else waits for a substitution in the file.
+/// Returns whether a shell that ran a drive file is back in its line editor. The terminal's modes do not
+/// matter: while the drive file runs, standard output and error are redirected. If the whole shell is
+/// redirected, the line editor is recognized by its select before each read. A shell without a line editor
+/// that reads another descriptor waits for a substitution in the drive file.
 pub fn left_drive(pid: i32, kind: Kind, master: BorrowedFd) -> bool {
     if !kind.edits_lines() {
         return at_plain_prompt(pid, master);
@@ -55,14 +55,14 @@ pub fn left_drive(pid: i32, kind: Kind, master: BorrowedFd) -> bool {
         && (to_terminal(1) && to_terminal(2) || procs::selects(pid))
 }
 
-/// Returns whether the shell is within a command: its output goes to one of the FIFOs in `run`.
+/// Returns whether the shell runs a command: its standard output is one of the FIFOs in `run`.
 pub fn in_command(pid: i32, run: &Path) -> bool {
     fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|target| target.starts_with(run))
 }
 
-/// Returns whether the modes are a line editor's: readline reads a return unchanged, ZLE swaps it with a
-/// newline, and `read -n1` does neither.
-pub fn raw(modes: &Termios) -> bool {
+/// Returns whether the modes are those of a line editor: readline reads a carriage return unchanged, ZLE
+/// swaps it with a newline, and `read -n1` does neither.
+pub fn is_line_editor(modes: &Termios) -> bool {
     let input = modes.input_modes;
     !modes.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
         && (!input.contains(InputModes::ICRNL) || input.contains(InputModes::INLCR))

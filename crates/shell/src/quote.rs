@@ -1,5 +1,5 @@
-//! Shell quoting, both ways: bytes to a word that every shell reads back as those bytes, and the
-//! words that `declare -p`, `alias -p`, `trap -p` and `printf %q` print back to bytes.
+//! Shell quoting in both directions: encodes bytes as a word that every shell reads as those bytes, and
+//! decodes the words that `declare -p`, `alias -p`, `trap -p` and `printf %q` print.
 
 /// Returns `bytes` as one word in single quotes. NUL cannot be part of a word and is omitted.
 #[must_use]
@@ -75,8 +75,8 @@ pub fn skip(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns the position after the byte that closes what was opened before `at`. It counts instead of
-/// recursing, because the text is untrusted.
+/// Returns the position after the byte that closes the construct opened before `at`. Counts the depth
+/// instead of recursing, because the text is untrusted.
 fn skip_to(text: &[u8], mut at: usize, close: u8) -> usize {
     let open = match close {
         b')' => b'(',
@@ -267,10 +267,10 @@ fn ansi(text: &[u8], value: &mut Vec<u8>) {
     }
 }
 
-fn digits(text: &[u8], radix: u32, most: usize) -> (u32, usize) {
+fn digits(text: &[u8], radix: u32, max_digits: usize) -> (u32, usize) {
     let mut number = 0u32;
     let mut taken = 0;
-    for byte in text.iter().take(most) {
+    for byte in text.iter().take(max_digits) {
         let Some(digit) = char::from(*byte).to_digit(radix) else {
             break;
         };
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn words_as_shells_print_them() {
+    fn words_are_decoded_as_shells_print_them() {
         check("plain", b"plain");
         check(r"b\ c", b"b c");
         check(r"'it'\''s'", b"it's");
@@ -312,13 +312,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_quoted_word_reads_back(bytes in proptest::collection::vec(1u8.., 0..64)) {
+        fn a_quoted_word_is_decoded_to_the_same_bytes(bytes in proptest::collection::vec(1u8.., 0..64)) {
             let quoted = single(&bytes);
             prop_assert_eq!(word(&quoted), (bytes, quoted.len()));
         }
 
         #[test]
-        fn no_text_makes_the_reader_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn no_text_makes_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let (_, taken) = word(&bytes);
             prop_assert!(taken <= bytes.len());
             prop_assert!(line_end(&bytes, 0) <= bytes.len());

@@ -7,15 +7,16 @@
 //! If the output goes to files, the state may have its own file ([`RemoteExec::state_file`]).
 //!
 //! The mark is random for each command and chosen by the caller, so that no output of a command can forge
-//! it. Standard error belongs to the command alone. bash is used if it exists, else `sh`, whose functions
-//! are known from the commands that define them. In bash an EXIT trap runs when a command exits the shell,
-//! not at its end; in any other shell it belongs to the command that sets it, because each has its own
-//! shell.
+//! it. Standard error contains the output of the command alone. bash is used if it exists, otherwise `sh`,
+//! whose functions are known from the commands that define them. In bash an EXIT trap runs when a command
+//! exits the shell, not at the end of each command; in any other shell it runs at the end of the command
+//! that sets it, because each command has its own shell.
 //!
 //! This module runs nothing: [`wrap`] returns the script, [`read`] parses its output.
 
 use super::defined::functions;
 use super::drive::put;
+use super::options::Errexit;
 use super::quote::{self, is_name, single};
 use super::state::State;
 use super::{bash, sh};
@@ -29,26 +30,26 @@ pub struct RemoteExec<'a> {
     pub state: &'a State,
     /// Variables for this command alone.
     pub env: &'a [(Vec<u8>, Vec<u8>)],
-    /// Directory for this command alone.
+    /// The directory for this command alone.
     pub cwd: Option<&'a [u8]>,
     /// Random letters and digits, at least twenty, never used before.
     pub mark: &'a str,
     /// A file for the state, instead of standard output. When it is complete, a file exists whose name has
-    /// [`WHOLE`] appended.
+    /// [`COMPLETE_SUFFIX`] appended.
     pub state_file: Option<&'a [u8]>,
 }
 
 /// The suffix of the file that marks a complete state.
-pub const WHOLE: &str = ".whole";
+pub const COMPLETE_SUFFIX: &str = ".whole";
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct RemoteResult {
     /// The command's standard output.
     pub stdout: Vec<u8>,
-    /// Its exit code.
+    /// The command's exit code.
     pub exit_code: i32,
-    /// The printed sections, to be absorbed; empty if the shell exited before it could print them.
+    /// The sections to absorb; empty if the shell exited before it could print them.
     pub state: State,
 }
 
@@ -71,9 +72,10 @@ fn targets(command: &RemoteExec<'_>) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-fn whole(text: &mut Vec<u8>, command: &RemoteExec<'_>) {
+/// Appends the command that marks the state file as complete.
+fn mark_complete(text: &mut Vec<u8>, command: &RemoteExec<'_>) {
     if let Some(path) = command.state_file {
-        put(text, &[b">|", &single(&[path, WHOLE.as_bytes()].concat()), b"\n"]);
+        put(text, &[b">|", &single(&[path, COMPLETE_SUFFIX.as_bytes()].concat()), b"\n"]);
     }
 }
 
@@ -87,34 +89,34 @@ pub fn in_bash(command: &RemoteExec<'_>) -> Vec<u8> {
     // The rest is one group, so that it is parsed before anything in it can change the parser.
     text.extend_from_slice(&match state.is_empty() {
         true => bash::NOTHING.to_vec(),
-        false => bash::restore(&without_late(state), cwd_of(state), true),
+        false => bash::restore(&without_late(state), cwd_of(state), Errexit::Off),
     });
     let mentions = |word: &[u8]| bash::find(command.text, word).is_some();
     let set = |name: &[u8]| {
         bash::has_trap(state, name) || mentions(b"trap") && mentions(name.trim_ascii())
     };
     // A subshell does not run the DEBUG trap, but still lists it.
-    let place = if set(b" DEBUG") { DumpingShell::InSubshell } else { DumpingShell::Here };
-    let (first, rest) = tell(command, place);
-    let (open, close): (&[u8], &[u8]) = match place {
+    let dumping = if set(b" DEBUG") { DumpingShell::InSubshell } else { DumpingShell::Own };
+    let (first, rest) = report(command, dumping);
+    let (open, close): (&[u8], &[u8]) = match dumping {
         DumpingShell::InSubshell => (b"(", b")\n"),
-        DumpingShell::Here => (b"", b""),
+        DumpingShell::Own => (b"", b""),
     };
     match bash::trap(state, b" EXIT") {
-        // It runs when the command exits its shell; then no state is printed.
+        // The trap runs when the command exits its shell; then no state is printed.
         Some(line) => put(&mut text, &[b"\\builtin ", line, b"\n"]),
         None => {
-            // After a shell that `errexit` has ended, the next one has it off.
-            let left = [open, &first, b"\\builtin set +e\n", &rest, close].concat();
-            put(&mut text, &[b"\\builtin trap ", &single(&left), b" EXIT\n"]);
+            // If `errexit` has ended the shell, it is off in the next one.
+            let on_exit = [open, &first, b"\\builtin set +e\n", &rest, close].concat();
+            put(&mut text, &[b"\\builtin trap ", &single(&on_exit), b" EXIT\n"]);
         }
     }
-    extras(&mut text, command);
-    let errexit = late(&mut text, state);
+    set_overrides(&mut text, command);
+    restore_late(&mut text, state);
     put(&mut text, &[&status_of(state), b"\n"]);
-    // It would run once more for the sourcing; with `errexit` that cannot be avoided.
-    let err = set(b" ERR") && !errexit;
-    // Sourced, so that `return` works and a syntax error stays inside.
+    // The trap would also run for the sourcing; with `errexit` that cannot be avoided.
+    let err = set(b" ERR") && !bash::option(state, "errexit");
+    // Sourced, so that `return` works and a syntax error does not end the script.
     put(&mut text, &[if err { b"if " } else { b"" }, b"\\builtin . /dev/fd/9 9<<'"]);
     put(&mut text, &[command.mark.as_bytes(), b"'\n", &preamble(state), command.text, b"\n"]);
     put(&mut text, &[command.mark.as_bytes(), b"\n"]);
@@ -130,20 +132,20 @@ pub fn in_bash(command: &RemoteExec<'_>) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DumpingShell {
     /// The command's own shell.
-    Here,
+    Own,
     /// A subshell, which does not run a DEBUG trap.
     InSubshell,
 }
 
-/// Appends the commands that print the status and the state.
-fn tell(command: &RemoteExec<'_>, place: DumpingShell) -> (Vec<u8>, Vec<u8>) {
+/// Returns the commands that print the status, and the commands that print the state.
+fn report(command: &RemoteExec<'_>, dumping: DumpingShell) -> (Vec<u8>, Vec<u8>) {
     let (first, then) = targets(command);
     let mut status = b"\\builtin printf '%s bash %d\\n' ".to_vec();
     put(&mut status, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
     let mut rest = Vec::new();
     let disabled = !command.state.get("enable").is_empty();
     if disabled || bash::find(command.text, b"enable").is_some() {
-        // Disabled builtins are needed from here on.
+        // The commands below need the disabled builtins.
         put(&mut rest, &[b"\\builtin enable -n >", &then, b"\n"]);
         rest.extend_from_slice(b"\\builtin eval \"$(\\builtin enable -n | sed 's/ -n / /')\"\n");
     }
@@ -153,19 +155,19 @@ fn tell(command: &RemoteExec<'_>, place: DumpingShell) -> (Vec<u8>, Vec<u8>) {
     if command.cwd.is_some() {
         put(&mut rest, &[b"\\builtin cd -- ", &single(cwd_of(command.state)), b" || ((1))\n"]);
     }
-    // Our own trap is not part of the state. A subshell that removes it lists no other trap.
-    if place == DumpingShell::Here {
+    // Our own trap is not part of the state. A subshell that removed it would list no other trap.
+    if dumping == DumpingShell::Own {
         put(&mut rest, &[b"case $(\\builtin trap -p EXIT) in *", command.mark.as_bytes()]);
         rest.extend_from_slice(b"*) \\builtin trap - EXIT;; esac\n");
     }
-    bash::dump(&mut rest, &then, b"", &more(command.state));
-    whole(&mut rest, command);
+    bash::dump(&mut rest, &then, b"", &print_limits(command.state));
+    mark_complete(&mut rest, command);
     (status, rest)
 }
 
-/// Appends the commands that print the limits and the start time, which a new shell would lose. The rest
-/// needs disk space, so the file size limit is printed first, and lifted.
-fn more(state: &State) -> Vec<u8> {
+/// Returns the commands that print the limits and the start time, which a new shell would lose. The rest of
+/// the dump needs disk space, so the file size limit is printed first, and raised.
+fn print_limits(state: &State) -> Vec<u8> {
     let began = std::str::from_utf8(state.get("began")).ok().and_then(|text| text.parse().ok());
     let began: i64 = began.unwrap_or(i64::MAX / 2);
     format!(
@@ -176,7 +178,7 @@ fn more(state: &State) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns the state without the parts that are restored later, because they would disturb our commands.
+/// Returns the state without the parts that [`restore_late`] and [`preamble`] restore.
 fn without_late(state: &State) -> State {
     let mut early = state.clone();
     let mut keep = |section: &str, kept: &dyn Fn(&[u8]) -> bool| {
@@ -189,8 +191,8 @@ fn without_late(state: &State) -> State {
     early
 }
 
-/// Returns the commands that are run last, and whether `errexit` is set.
-fn late(text: &mut Vec<u8>, state: &State) -> bool {
+/// Appends the commands that restore the rest of the state, which would affect the commands before.
+fn restore_late(text: &mut Vec<u8>, state: &State) {
     let limits = state.get("limits");
     if !limits.is_empty() {
         put(text, &[b"{\n", limits, b"\n} 2>/dev/null\n"]);
@@ -205,7 +207,6 @@ fn late(text: &mut Vec<u8>, state: &State) -> bool {
             text.extend_from_slice(line);
         }
     }
-    bash::option(state, "errexit")
 }
 
 /// Returns the text before the command's own, on its first line: settings that would prevent it from being
@@ -234,25 +235,25 @@ pub fn in_sh(command: &RemoteExec<'_>) -> Vec<u8> {
         for (name, value) in command.state.env() {
             put(&mut text, &[b"export ", name, b"=", &single(value), b"\n"]);
         }
-        text.extend_from_slice(&sh::restore(command.state, cwd, true));
+        text.extend_from_slice(&sh::restore(command.state, cwd, Errexit::Off));
     }
     let (first, then) = targets(command);
-    let mut tell = b"printf '%s sh %d\\n' ".to_vec();
-    put(&mut tell, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
+    let mut report = b"printf '%s sh %d\\n' ".to_vec();
+    put(&mut report, &[command.mark.as_bytes(), b" $? >", &first, b"\n"]);
     for (name, _) in command.env {
-        put(&mut tell, &[b"unset ", name, b"\n"]);
+        put(&mut report, &[b"unset ", name, b"\n"]);
         if let Some((_, value)) = command.state.env().find(|(known, _)| known == name) {
-            put(&mut tell, &[b"export ", name, b"=", &single(value), b"\n"]);
+            put(&mut report, &[b"export ", name, b"=", &single(value), b"\n"]);
         }
     }
     if command.cwd.is_some() {
-        put(&mut tell, &[b"command cd -- ", &single(cwd), b"\n"]);
+        put(&mut report, &[b"command cd -- ", &single(cwd), b"\n"]);
     }
-    tell.extend_from_slice(b"trap - EXIT\n");
-    sh::dump(&mut tell, &then, &functions([command.state.get("functions"), command.text]));
-    whole(&mut tell, command);
-    put(&mut text, &[b"trap ", &single(&tell), b" EXIT\n"]);
-    extras(&mut text, command);
+    report.extend_from_slice(b"trap - EXIT\n");
+    sh::dump(&mut report, &then, &functions([command.state.get("functions"), command.text]));
+    mark_complete(&mut report, command);
+    put(&mut text, &[b"trap ", &single(&report), b" EXIT\n"]);
+    set_overrides(&mut text, command);
     let status = std::str::from_utf8(command.state.get("status")).unwrap_or_default();
     let status = format!("(\\exit {})\n", status.parse::<u8>().unwrap_or(0));
     text.extend_from_slice(status.as_bytes());
@@ -270,7 +271,8 @@ fn clear_env(text: &mut Vec<u8>, state: &State) {
     }
 }
 
-fn extras(text: &mut Vec<u8>, command: &RemoteExec<'_>) {
+/// Sets the directory and the variables of this command alone.
+fn set_overrides(text: &mut Vec<u8>, command: &RemoteExec<'_>) {
     if let Some(cwd) = command.cwd {
         put(text, &[b"cd -- ", &single(cwd), b" || exit\n"]);
     }
@@ -306,7 +308,7 @@ fn status_of(state: &State) -> Vec<u8> {
 /// Parses the output of the script. `exit_code` is the script's own, for a command whose shell exited
 /// before it could print the status.
 #[must_use]
-pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
+pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> RemoteResult {
     let parsed = stdout
         .windows(mark.len().max(1))
         .position(|window| window == mark.as_bytes())
@@ -318,9 +320,9 @@ pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
             Some((at, shell, status, &rest[end + 1..]))
         });
     let Some((at, shell, status, dump)) = parsed else {
-        return Ran { stdout: stdout.to_vec(), exit_code, state: State::default() };
+        return RemoteResult { stdout: stdout.to_vec(), exit_code, state: State::default() };
     };
-    // The values that were printed before the rest.
+    // Disabled builtins are listed before the dump.
     let disabled: Vec<&[u8]> =
         quote::lines(dump).take_while(|line| line.starts_with(b"enable -n ")).collect();
     let disabled = disabled.concat();
@@ -340,5 +342,5 @@ pub fn read(stdout: &[u8], exit_code: i32, mark: &str) -> Ran {
         state.set("enable", disabled.trim_ascii_end().to_vec());
     }
     state.set("status", format!("{status}").into_bytes());
-    Ran { stdout: stdout[..at].to_vec(), exit_code: status, state }
+    RemoteResult { stdout: stdout[..at].to_vec(), exit_code: status, state }
 }

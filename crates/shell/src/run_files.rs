@@ -17,10 +17,10 @@ pub struct RunFiles<'a> {
     pub kind: Kind,
     pub paths: &'a Paths,
     pub snapshot: &'a ShellSnapshot,
-    /// The command that is run.
+    /// The command of the run, if it has one.
     pub command: Option<&'a CommandState>,
-    /// The FIFOs for the output of a script.
-    pub unread: Option<&'a [Pipe; 2]>,
+    /// The FIFOs for the output of a script, which is discarded.
+    pub discarded: Option<&'a [Pipe; 2]>,
 }
 
 /// How a drive file runs its command.
@@ -30,7 +30,7 @@ pub enum Mode {
     Full,
     /// The command leaves the state unchanged, and nothing is dumped.
     Harmless,
-    /// As `Full`, and the file empties itself first: another key may have been typed for it.
+    /// As `Full`, but the file empties itself first, because two keys may have been typed for it.
     Once,
 }
 
@@ -81,7 +81,7 @@ impl RunFiles<'_> {
                 self.kind.drive(&drive)
             }
             Job::Script { .. } => {
-                if let Some([out, err]) = self.unread {
+                if let Some([out, err]) = self.discarded {
                     drive.stdout = path(out);
                     drive.stderr = path(err);
                 }

@@ -1,18 +1,24 @@
 //! The copy of a command's output on the screen: bounded, with line ends for a raw terminal, and without
 //! sequences that would make the emulator answer or change modes without the shell's knowledge.
 
-/// How much of a command's output is copied to the screen.
+/// How many bytes of a command's output are copied to the screen.
 const MAX_COPIED_BYTES: u64 = 64 << 10;
 
-/// A parser of escape sequences, just enough to omit whole sequences.
+/// How many bytes of a command's text are shown.
+const MAX_ECHOED_BYTES: usize = 8 << 10;
+
+/// How many bytes of a drawn prompt are remembered.
+const MAX_PROMPT_BYTES: usize = 4 << 10;
+
+/// The state of a parser that recognizes whole escape sequences, so that they can be omitted.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Within {
     #[default]
     Text,
     Escape,
-    /// After `ESC [`, while the sequence collects.
+    /// After `ESC [`, up to the final byte.
     Csi,
-    /// OSC, DCS, APC, PM or SOS: until BEL or ST.
+    /// In an OSC, DCS, APC, PM or SOS string, up to BEL or ST.
     String,
     StringEscape,
     /// After an escape with intermediate bytes, such as a charset.
@@ -30,11 +36,12 @@ pub struct ScreenCopy {
 #[derive(Debug, Default)]
 struct Filter {
     within: Within,
-    held: Vec<u8>,
+    /// The parameters of the current CSI sequence.
+    parameters: Vec<u8>,
 }
 
 impl ScreenCopy {
-    /// Returns what to show for the next `bytes` of a stream (0 or 1).
+    /// Returns the bytes to show for the next `bytes` of a stream (0 or 1).
     pub fn take(&mut self, stream: usize, bytes: &[u8]) -> Vec<u8> {
         let room = usize::try_from(MAX_COPIED_BYTES.saturating_sub(self.shown)).unwrap_or(0);
         let taken = bytes.len().min(room);
@@ -45,7 +52,7 @@ impl ScreenCopy {
         shown
     }
 
-    /// Returns what to show at the end.
+    /// Returns the notice to show at the end if output was omitted.
     pub fn end(&self) -> Vec<u8> {
         if self.hidden == 0 {
             return Vec::new();
@@ -73,7 +80,7 @@ impl Filter {
                 },
                 Within::Escape => match byte {
                     b'[' => {
-                        self.held.clear();
+                        self.parameters.clear();
                         Within::Csi
                     }
                     b']' | b'P' | b'X' | b'^' | b'_' => Within::String,
@@ -87,8 +94,8 @@ impl Filter {
                     _ => Within::Text,
                 },
                 Within::Csi => match byte {
-                    0x20..=0x3f if self.held.len() < 64 => {
-                        self.held.push(byte);
+                    0x20..=0x3f if self.parameters.len() < 64 => {
+                        self.parameters.push(byte);
                         Within::Csi
                     }
                     0x20..=0x3f => Within::Csi,
@@ -115,20 +122,20 @@ impl Filter {
 
     /// Keeps colours and the erasing of a line, which progress bars and test reports need.
     fn sequence(&mut self, last: u8, shown: &mut Vec<u8>) {
-        let plain = self.held.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
+        let plain = self.parameters.iter().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
         if plain && matches!(last, b'm' | b'K') {
             shown.extend_from_slice(b"\x1b[");
-            shown.append(&mut self.held);
+            shown.append(&mut self.parameters);
             shown.push(last);
         }
     }
 }
 
-/// The notice for a shell that starts without start-up files, because the one before failed.
-pub const BARE: &[u8] =
+/// The notice for a shell that starts without start-up files, because the previous shell failed.
+pub const BARE_SHELL_NOTICE: &[u8] =
     b"\r\n\x1b[2m[the shell did not come to its prompt; this one has no start-up files]\x1b[0m\r\n";
 
-/// Returns the notice that a shell exited and another takes its place.
+/// Returns the notice that a shell exited and was replaced.
 pub fn restarted(code: Option<i32>, signal: Option<i32>) -> Vec<u8> {
     let how = match (code, signal) {
         (_, Some(signal)) => format!("was ended by signal {signal}"),
@@ -139,7 +146,7 @@ pub fn restarted(code: Option<i32>, signal: Option<i32>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Returns the notice that a new shell cannot start in the directory of the one before.
+/// Returns the notice that a new shell cannot start in the directory of the previous shell.
 pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut shown = b"\r\n\x1b[2m[".to_vec();
     let mut filter = Filter::default();
@@ -193,8 +200,8 @@ fn width(line: &[u8]) -> Option<usize> {
     Some(width)
 }
 
-/// The shell's prompt, as far as it was seen. The line editor erases its prompt when a key of ours runs and
-/// draws it again afterwards; the next command may begin before that.
+/// The shell's prompt, as far as it was seen. The line editor erases its prompt when a bound key runs and
+/// redraws it afterwards; the next command may begin before that.
 #[derive(Debug, Default)]
 pub struct Prompt {
     text: Vec<u8>,
@@ -203,15 +210,15 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Notes that a command has ended: the prompt comes next.
+    /// Notes that a command has ended, so that the prompt is drawn next.
     pub fn expect(&mut self) {
         self.drawn = Some(Vec::new());
     }
 
-    /// Notes what the shell printed while nothing ran.
+    /// Notes bytes that the shell printed while no command ran.
     pub fn see(&mut self, bytes: &[u8]) {
         if let Some(drawn) = &mut self.drawn
-            && drawn.len() + bytes.len() <= 4 << 10
+            && drawn.len() + bytes.len() <= MAX_PROMPT_BYTES
         {
             drawn.extend_from_slice(bytes);
         }
@@ -225,26 +232,37 @@ impl Prompt {
         self.drawn = Some(line[skip..].to_vec());
     }
 
-    /// Returns what to show when a command begins, as if it had been typed.
-    pub fn typed(&mut self, command: &[u8], half_typed: bool) -> Vec<u8> {
+    /// Returns the bytes to show when a command begins while the line editor holds a half-typed line.
+    pub fn typed_over(&mut self, command: &[u8]) -> Vec<u8> {
+        self.drawn = None;
+        let mut shown = b"\r\x1b[K$ ".to_vec();
+        echo(command, &mut shown);
+        shown
+    }
+
+    /// Returns the bytes to show when a command begins, as if it had been typed.
+    pub fn typed(&mut self, command: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
         match self.drawn.take() {
-            _ if half_typed => shown.extend_from_slice(b"\r\x1b[K$ "),
             Some(drawn) if drawn.is_empty() => shown.extend_from_slice(&self.text),
             Some(drawn) => {
-                // After the last time the line was cleared.
+                // The prompt follows the last time the line was cleared.
                 let clear = b"\r\x1b[K\r";
                 let start = drawn.windows(clear.len()).rposition(|window| window == clear);
                 self.text = drawn[start.map_or(0, |start| start + clear.len())..].to_vec();
             }
             None => {}
         }
-        let mut filter = Filter::default();
-        let text = command.trim_ascii_end();
-        filter.filter(&text[..text.len().min(8 << 10)], &mut shown);
-        shown.extend_from_slice(b"\r\n");
+        echo(command, &mut shown);
         shown
     }
+}
+
+/// Appends the text of a command as a terminal would echo it.
+fn echo(command: &[u8], shown: &mut Vec<u8>) {
+    let text = command.trim_ascii_end();
+    Filter::default().filter(&text[..text.len().min(MAX_ECHOED_BYTES)], shown);
+    shown.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
@@ -261,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_stay_and_queries_go() {
+    fn colours_are_kept_and_queries_are_removed() {
         check(b"a\nb", b"a\r\nb");
         check(b"\x1b[31mred\x1b[0m", b"\x1b[31mred\x1b[0m");
         check(b"\x1b[6n\x1b[c\x1b[?2004h\x1b[>q.", b".");
@@ -273,18 +291,18 @@ mod tests {
     #[test]
     fn a_prompt_that_was_not_drawn_yet_is_drawn_for_the_shell() {
         let mut prompt = Prompt::default();
-        assert_eq!(prompt.typed(b"first\n", false), b"first\r\n");
+        assert_eq!(prompt.typed(b"first\n"), b"first\r\n");
         prompt.expect();
         prompt.see(b"\r\x1b[K\r");
         prompt.see(b"$ ");
-        assert_eq!(prompt.typed(b"second", false), b"second\r\n");
+        assert_eq!(prompt.typed(b"second"), b"second\r\n");
         prompt.expect();
-        assert_eq!(prompt.typed(b"third\nmore", false), b"$ third\r\nmore\r\n");
-        assert_eq!(prompt.typed(b"fourth", true), b"\r\x1b[K$ fourth\r\n");
+        assert_eq!(prompt.typed(b"third\nmore"), b"$ third\r\nmore\r\n");
+        assert_eq!(prompt.typed_over(b"fourth"), b"\r\x1b[K$ fourth\r\n");
     }
 
     #[test]
-    fn an_old_prompt_is_taken_away_where_it_is_known_to_be() {
+    fn the_old_prompt_is_removed_if_its_position_is_known() {
         let check = |drawn: &str, expected: &str| {
             let shown = without_old_prompt(drawn.as_bytes(), 20);
             assert_eq!(String::from_utf8(shown).unwrap(), expected, "{drawn:?}");
@@ -299,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn much_output_is_cut_and_says_so() {
+    fn long_output_is_cut_with_a_notice() {
         let mut copy = ScreenCopy::default();
         assert_eq!(copy.take(0, &vec![b'x'; 100_000]).len(), 65_536);
         assert_eq!(copy.take(1, b"more"), b"");

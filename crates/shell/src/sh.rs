@@ -2,13 +2,13 @@
 //! drive file, with the terminal's echo off. It is typed only at an empty prompt: a half-typed line makes
 //! a command wait.
 //!
-//! A POSIX shell cannot list its functions: they are remembered from the commands that defined them,
-//! and the shell only lists which of them exist. A function that a sourced file or a person defined is
-//! lost when the shell is replaced. A syntax error takes the shell back to its prompt; its
-//! status is read from there.
+//! A POSIX shell cannot list its functions: their text is taken from the commands that defined them, and
+//! the shell only lists which of them exist. A function that a sourced file or a person defined is lost
+//! when the shell is replaced. A syntax error returns the shell to its prompt; its status is read there.
 
 use super::defined::{Function, functions};
 use super::drive::{Drive, Dump, Syntax, put};
+use super::options::Errexit;
 use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
@@ -36,7 +36,7 @@ pub fn key(paths: &Paths) -> Vec<u8> {
     line
 }
 
-/// Returns the file that `ENV` names: `restore` for a later start.
+/// Returns the file that the variable `ENV` names. It runs `restore` at a later start.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ENV\n".to_vec();
     let restore = restore.unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         put(&mut text, &[SYNTAX.cd, &single(cwd), b"\n"]);
     }
     SYNTAX.set_env(&mut text, drive);
-    // A substitution costs a fork, but nothing else sets `$?` without a function or a file.
+    // A substitution needs a fork, but every other way to set `$?` needs a function or a file.
     put(&mut text, &[format!("$(exit {})\n", drive.status).as_bytes()]);
     SYNTAX.source(&mut text, drive);
     SYNTAX.record(&mut text, drive);
@@ -88,7 +88,7 @@ pub fn capture(drive: &Drive) -> Vec<u8> {
 }
 
 /// Appends the commands that dump the state, with builtins alone. Each section follows its name between
-/// zero bytes. A function consists of what the shell says about its name, and of its known text.
+/// zero bytes. A function consists of the output of `command -V` for its name, and of its known text.
 pub fn dump(text: &mut Vec<u8>, target: &[u8], known: &[Function]) {
     text.extend_from_slice(b"{ command printf '\\000\\000functions\\000'; ");
     for function in known {
@@ -172,7 +172,7 @@ pub fn parse(raw: &[u8]) -> Dump {
     dump
 }
 
-/// Returns the texts of the names that are functions.
+/// Returns the texts of the functions that exist.
 fn defined(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for entry in bytes.split(|byte| *byte == 1) {
@@ -208,7 +208,7 @@ fn listed<'a>(bytes: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = &'a [u8]>
 }
 
 /// Returns the script that restores `state` in a new shell.
-pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
+pub fn restore(state: &State, cwd: &[u8], errexit: Errexit) -> Vec<u8> {
     let mut text = Vec::new();
     put(&mut text, &[state.get("functions"), state.get("vars"), b"\n", state.get("readonly")]);
     for line in quote::lines(state.get("aliases")) {
@@ -224,7 +224,7 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
         let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let kept = match name {
             b"noexec" | b"interactive" | b"stdin" | b"monitor" | b"vi" | b"emacs" => false,
-            b"errexit" => !after_death,
+            b"errexit" => errexit == Errexit::Restore,
             _ => true,
         };
         if kept && line.starts_with(b"set ") {

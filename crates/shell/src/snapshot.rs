@@ -1,12 +1,13 @@
-//! What is known about a shell's state, and how that follows from its dumps.
+//! The known state of a shell, as its dumps update it.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use super::effect::Happened;
+use super::effect::DriverEvent;
 use super::harmless::HarmlessFilter;
 use super::kind::Kind;
+use super::machine::HistoryUse;
 use super::paths::Paths;
 use super::spec::Spec;
 use super::state::{Changes, State};
@@ -23,13 +24,13 @@ pub struct ShellSnapshot {
     pub history: Option<Vec<u8>>,
     /// How many commands were typed into this shell, if it counts them.
     pub typed_count: Option<u64>,
-    /// The digest of the last dump and its limits.
+    /// The digest of the last dump and of the limits at that time.
     digest: Option<u64>,
     hasher: RandomState,
     harmless: HarmlessCheck,
 }
 
-/// The check for commands that leave this state alone.
+/// The filter for commands that do not change this state.
 #[derive(Debug)]
 enum HarmlessCheck {
     NotPrepared,
@@ -73,7 +74,7 @@ impl ShellSnapshot {
         self.restore_status();
     }
 
-    /// Takes over a dump of the shell `pid`. A dump equal to the one before is not even parsed.
+    /// Updates the state from a dump of the shell `pid`. A dump that equals the previous one is not parsed.
     pub fn take(&mut self, mut dump: Vec<u8>, pid: i32, paths: &Paths) -> Changes {
         let limits = limits::read(pid);
         let length = dump.len();
@@ -101,20 +102,20 @@ impl ShellSnapshot {
         self.state.absorb(newer)
     }
 
-    /// Takes over what is known without a shell: the exit code.
+    /// Updates the exit code, which is known without a shell.
     pub fn take_status(&mut self) -> Changes {
         let mut newer = State::default();
         newer.set("status", self.status.to_string().into_bytes());
         self.state.absorb(newer)
     }
 
-    /// Takes over what a harmless command may have changed: the exit code, and the limits, which a
-    /// program can set from outside.
+    /// Updates what a harmless command may have changed: the exit code, and the limits, which another
+    /// process can set.
     pub fn take_limits(&mut self, pid: i32) -> Changes {
         let mut changes = self.take_status();
         let limits = limits::read(pid);
         if self.state.get("limits") != limits {
-            // The digest of the next dump includes other limits than the last.
+            // The digest of the last dump includes the old limits.
             self.digest = None;
             let mut newer = State::default();
             newer.set("limits", limits);
@@ -123,42 +124,48 @@ impl ShellSnapshot {
         changes
     }
 
-    /// Takes over a dump after a person's command. Returns what there is to report: the command, or a
-    /// change of state without one. `hidden` says that the history may lack the command.
+    /// Updates the state from a dump after a person's command. Returns the event to report: the command, or
+    /// a change of state without a command.
     pub fn take_typed(
         &mut self,
         dump: Vec<u8>,
         pid: i32,
         paths: &Paths,
         duration: Duration,
-        hidden: bool,
-    ) -> Option<Happened> {
+        recording: HistoryUse,
+    ) -> Option<DriverEvent> {
         let (before, count_before) = (self.history.take(), self.typed_count);
         let changes = self.take(dump, pid, paths);
-        // A dump equal to the one before was not parsed.
+        // A dump that equals the previous one was not parsed.
         self.history = self.history.take().or_else(|| before.clone());
         let recorded = self.history.is_some() && self.history != before;
         let typed = match self.typed_count {
-            Some(count) => count > count_before.unwrap_or(0) && (recorded || !hidden),
+            Some(count) => {
+                count > count_before.unwrap_or(0) && (recorded || recording == HistoryUse::Recorded)
+            }
             None => recorded,
         };
         match &self.history {
-            Some(entry) if typed => Some(Happened::Typed {
+            Some(entry) if typed => Some(DriverEvent::Typed {
                 text: history_text(entry),
                 exit_code: Some(self.status),
                 duration,
                 changes,
             }),
-            Some(_) | None => (!changes.0.is_empty()).then_some(Happened::StateChanged { changes }),
+            Some(_) | None => {
+                (!changes.0.is_empty()).then_some(DriverEvent::StateChanged { changes })
+            }
         }
     }
 
-    /// Returns whether a command certainly leaves the state of the shell `pid` alone, which is as it
-    /// was dumped.
+    /// Returns whether a command certainly does not change the state of the shell `pid`. The shell must be
+    /// in the state of the last dump.
     pub fn is_harmless(&mut self, spec: &Spec, pid: i32) -> bool {
         if let HarmlessCheck::NotPrepared = self.harmless {
             self.harmless = match self.kind.harmless_filter(&self.state) {
-                Some(filter) if procs::is_unextended(pid) => HarmlessCheck::Ready(Box::new(filter)),
+                Some(filter) if procs::has_no_loaded_library(pid) => {
+                    HarmlessCheck::Ready(Box::new(filter))
+                }
                 Some(_) | None => HarmlessCheck::Unavailable,
             };
         }
@@ -170,7 +177,7 @@ impl ShellSnapshot {
         }
     }
 
-    /// Forgets the check for harmless commands: the state may change.
+    /// Drops the filter for harmless commands, because the state may change.
     pub fn forget_harmless_check(&mut self) {
         self.harmless = HarmlessCheck::NotPrepared;
     }

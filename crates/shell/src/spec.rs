@@ -1,4 +1,4 @@
-//! What a driver is created with, and what a command consists of.
+//! The settings of a driver, and the specification of a command.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::output::Keep;
 use wire::{IfBusy, StdinMode};
 
 /// How many commands may wait for the shell.
-pub const QUEUE: usize = 64;
+pub const MAX_QUEUED_COMMANDS: usize = 64;
 
 /// The settings of a driver.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! A shell's state as named sections of bytes, and the changes between two states.
 //!
-//! Only the dialects know what a section holds; `cwd` (a path) and `env` (`K=V`, each ended by NUL)
-//! mean the same in all of them.
+//! Only the module of a kind of shell knows the contents of its sections; `cwd` (a path) and `env` (`K=V`,
+//! each ended by NUL) have the same format for all kinds.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl State {
         self.get(name).split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }
 
-    /// Takes over the sections of `newer`; the others stay as they are. Returns the changes.
+    /// Replaces the sections that `newer` has; the others stay unchanged. Returns the changes.
     pub fn absorb(&mut self, newer: Self) -> Changes {
         let mut changed = Vec::new();
         for (name, bytes) in newer.0 {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn env_is_pairs() {
+    fn env_is_parsed_into_pairs() {
         let mut state = State::default();
         state.set("env", b"A=1=2\0B=\0".to_vec());
         let pairs: Vec<_> = state.env().collect();

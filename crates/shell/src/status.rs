@@ -27,7 +27,7 @@ impl End {
     }
 }
 
-/// Everything there is to report about a command that ended.
+/// The full report of a command that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub outcome: Outcome,
@@ -43,7 +43,7 @@ pub struct Status {
     pub stderr_bytes: u64,
     /// The shell had to be replaced.
     pub shell_restarted: bool,
-    /// The changes of state the command made.
+    /// The changes that the command made to the state.
     pub changes: Changes,
 }
 

@@ -11,22 +11,29 @@ use wire::ReplyCode;
 
 /// Bytes of standard input that may wait for room in the pipe.
 const MAX_PENDING_BYTES: usize = 1 << 20;
-/// How many ids of writes are remembered.
+/// How many write ids are remembered.
 const MAX_WRITE_IDS: usize = 256;
 
 /// The writing end of a command's standard input.
 #[derive(Debug)]
 pub struct StdinPipe {
-    /// The path at which the command opens it.
+    /// The path at which the command opens the FIFO.
     pub path: PathBuf,
-    /// Open for reading too, so that neither side waits for the other.
+    /// Open for reading too, so that neither side blocks until the other has opened the FIFO.
     pub fd: OwnedFd,
     /// The bytes for which the pipe has no room yet.
     pub pending: VecDeque<u8>,
-    /// Nothing follows the pending bytes.
+    /// No further write follows the pending bytes.
     pub eof: bool,
-    /// The ids of the writes that were accepted.
-    pub taken: Vec<String>,
+    /// The ids of the accepted writes, oldest first.
+    pub accepted: Vec<String>,
+}
+
+/// Whether a write is the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StdinEnd {
+    Open,
+    Eof,
 }
 
 impl StdinPipe {
@@ -35,14 +42,14 @@ impl StdinPipe {
         mkfifoat(CWD, &path, Mode::from_raw_mode(0o600))?;
         let fd = open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let pending = data.iter().copied().collect();
-        let mut stdin = Self { path, fd, pending, eof: false, taken: Vec::new() };
+        let mut stdin = Self { path, fd, pending, eof: false, accepted: Vec::new() };
         stdin.flush();
         Ok(stdin)
     }
 
     /// Accepts a write, unless one with the same id was accepted before.
-    pub fn write(&mut self, write_id: &str, data: &[u8], eof: bool) -> Result<(), ReplyCode> {
-        if !write_id.is_empty() && self.taken.iter().any(|taken| taken == write_id) {
+    pub fn write(&mut self, write_id: &str, data: &[u8], end: StdinEnd) -> Result<(), ReplyCode> {
+        if !write_id.is_empty() && self.accepted.iter().any(|accepted| accepted == write_id) {
             return Err(ReplyCode::AlreadyApplied);
         }
         if self.eof {
@@ -52,13 +59,13 @@ impl StdinPipe {
             return Err(ReplyCode::InputFull);
         }
         if !write_id.is_empty() {
-            if self.taken.len() >= MAX_WRITE_IDS {
-                self.taken.remove(0);
+            if self.accepted.len() >= MAX_WRITE_IDS {
+                self.accepted.remove(0);
             }
-            self.taken.push(write_id.to_owned());
+            self.accepted.push(write_id.to_owned());
         }
         self.pending.extend(data);
-        self.eof |= eof;
+        self.eof |= end == StdinEnd::Eof;
         self.flush();
         Ok(())
     }
@@ -75,7 +82,7 @@ impl StdinPipe {
         }
     }
 
-    /// Returns whether everything is written and nothing will follow.
+    /// Returns whether all input is written and no more follows.
     pub fn is_done(&self) -> bool {
         self.eof && self.pending.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The streams of all commands: their FIFOs, what came through them, and when they end.
+//! The streams of all commands: their FIFOs, their output, and when they end.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 use super::commands::Commands;
-use super::effect::{Effect, Happened};
+use super::effect::{DriverEvent, Effect};
 use super::output::Output;
 use super::paths::Paths;
 use super::pipes::{Pipe, Read};
@@ -18,16 +18,16 @@ use super::state::Changes;
 use super::status::{End, Status};
 use wire::Phase;
 
-/// How much of one stream is read before others get their turn.
-const MAX_TURN_BYTES: usize = 2 << 20;
+/// How many bytes of one stream are read before the other streams are served.
+const MAX_DRAINED_BYTES: usize = 2 << 20;
 const READ_BUFFER_BYTES: usize = 256 << 10;
-/// Tokens per command in the epoll set: a command's are `4 * index` and following.
-const TOKENS: u64 = 4;
-/// Added to a command's first token: its standard input.
-const STDIN: u64 = 2;
+/// The number of tokens per command in the epoll set. The first one is `4 * index`.
+const TOKENS_PER_COMMAND: u64 = 4;
+/// The offset of the token for standard input from a command's first token.
+const STDIN_TOKEN: u64 = 2;
 
 thread_local! {
-    /// Shared by all drivers, so that an idle one has no buffer.
+    /// The buffer of all drivers, so that an idle driver needs none.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,17 +40,26 @@ pub struct Streams {
     spare: Option<[Pipe; 2]>,
     /// The number of the last pair of FIFOs.
     pub pair_number: u64,
-    /// A stream has more than its turn allowed.
+    /// A stream has more than [`MAX_DRAINED_BYTES`] to read.
     pub has_more: bool,
 }
 
-/// What an event of the epoll set is about.
+/// The source of an event of the epoll set.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamSource {
-    /// The input of this command.
+    /// The standard input of a command.
     Stdin(String),
-    /// The output of this command.
+    /// The standard output or standard error of a command.
     Output(String),
+}
+
+/// The end of a command, as it is reported.
+#[derive(Debug)]
+pub struct FinishedCommand {
+    pub end: End,
+    pub duration: Duration,
+    pub shell_restarted: bool,
+    pub changes: Changes,
 }
 
 impl Streams {
@@ -67,12 +76,12 @@ impl Streams {
         }
         self.pair_number += 1;
         let number = self.pair_number;
-        let out = Pipe::make(paths.run.join(format!("o{number}")))?;
-        let err = Pipe::make(paths.run.join(format!("e{number}")))?;
+        let out = Pipe::open_or_create(paths.run.join(format!("o{number}")))?;
+        let err = Pipe::open_or_create(paths.run.join(format!("e{number}")))?;
         Ok([out, err])
     }
 
-    /// Forgets the spare pair: its directory is gone.
+    /// Drops the spare pair, whose directory is gone.
     pub fn drop_spare(&mut self) {
         self.spare = None;
     }
@@ -82,67 +91,65 @@ impl Streams {
         let Some(command) = self.commands.get(id) else { return Ok(()) };
         for (stream, pipe) in command.pipes.iter().enumerate() {
             if let Some(pipe) = pipe {
-                pipe.watch(&self.epoll, command.index * TOKENS + stream as u64)?;
+                pipe.watch(&self.epoll, command.index * TOKENS_PER_COMMAND + stream as u64)?;
             }
         }
         if let Some(stdin) = &command.stdin {
             let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            let token = epoll::EventData::new_u64(command.index * TOKENS + STDIN);
+            let token = epoll::EventData::new_u64(command.index * TOKENS_PER_COMMAND + STDIN_TOKEN);
             epoll::add(&self.epoll, &stdin.fd, token, flags)?;
         }
         Ok(())
     }
 
-    /// Returns what a token of the epoll set is about.
+    /// Returns the source of an event by its token.
     pub fn source(&self, token: u64) -> Option<StreamSource> {
-        let id = self.commands.id(token / TOKENS)?.clone();
-        Some(if token % TOKENS == STDIN {
+        let id = self.commands.id(token / TOKENS_PER_COMMAND)?.clone();
+        Some(if token % TOKENS_PER_COMMAND == STDIN_TOKEN {
             StreamSource::Stdin(id)
         } else {
             StreamSource::Output(id)
         })
     }
 
-    /// Reads what a command wrote. With a `copy` it is shown on the screen, too.
+    /// Reads the output of a command. If there is a `copy`, the output is shown on the screen, too.
     pub fn read(&mut self, id: &str, mut copy: Option<&mut ScreenCopy>, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let mut grew = false;
         for stream in 0..2 {
             let Some(pipe) = &mut command.pipes[stream] else { continue };
             let before = command.outputs[stream].written();
-            let shown = copy.as_deref_mut().map(|copy| (copy, stream, &mut *effects));
-            let end = drain(pipe, &mut command.outputs[stream], shown);
+            let screen = copy.as_deref_mut().map(|copy| (copy, stream, &mut *effects));
+            let end = drain(pipe, &mut command.outputs[stream], screen);
             self.has_more |= matches!(end, Read::Some(_));
             grew |= command.outputs[stream].written() != before;
         }
         if grew {
-            effects.push(Effect::Emit(Happened::Grew { command: id.to_owned() }));
+            effects.push(Effect::Emit(DriverEvent::Grew { command: id.to_owned() }));
         }
     }
 
-    /// Writes the pending input of a command, and closes its input if that was all. The end is
-    /// delayed until the command has certainly `opened` its side: closing before would discard data.
-    pub fn feed(&mut self, id: &str, opened: bool) {
-        let Some(command) = self.commands.get_mut(id) else { return };
-        if let Some(stdin) = &mut command.stdin {
+    /// Writes the pending input of a command.
+    pub fn feed(&mut self, id: &str) {
+        if let Some(stdin) = self.commands.get_mut(id).and_then(|command| command.stdin.as_mut()) {
             stdin.flush();
-            if opened && command.phase == Phase::Running && stdin.is_done() {
-                command.stdin = None;
-            }
+        }
+    }
+
+    /// Closes the standard input of a command if all input is written. The command must have opened its
+    /// side: closing the FIFO before would discard the data in it.
+    pub fn close_stdin_if_done(&mut self, id: &str) {
+        let Some(command) = self.commands.get_mut(id) else { return };
+        let is_done = command.stdin.as_ref().is_some_and(|stdin| stdin.is_done());
+        if is_done && command.phase == Phase::Running {
+            command.stdin = None;
         }
     }
 
     /// Reports the end of a command.
-    pub fn finish(
-        &mut self,
-        id: &str,
-        end: End,
-        duration: Duration,
-        shell_restarted: bool,
-        changes: Changes,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn finish(&mut self, id: &str, report: FinishedCommand, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
+        let FinishedCommand { end, duration, shell_restarted, changes } = report;
         command.stdin = None;
         command.phase = Phase::Done;
         let status = Status {
@@ -156,15 +163,17 @@ impl Streams {
             changes,
         };
         if std::mem::take(&mut command.waiting) {
-            effects
-                .push(Effect::Emit(Happened::Waiting { command: id.to_owned(), waiting: false }));
+            effects.push(Effect::Emit(DriverEvent::Waiting {
+                command: id.to_owned(),
+                waiting: false,
+            }));
         }
         command.status = Some(Status { changes: Changes::default(), ..status.clone() });
-        effects.push(Effect::Emit(Happened::Done { command: id.to_owned(), status }));
+        effects.push(Effect::Emit(DriverEvent::Done { command: id.to_owned(), status }));
         self.seal(id, effects);
     }
 
-    /// Closes the streams of a command that has ended, if no process holds them any more.
+    /// Closes the streams of a command that has ended, if no process has them open any more.
     pub fn seal(&mut self, id: &str, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         if command.phase != Phase::Done {
@@ -187,7 +196,7 @@ impl Streams {
         }
     }
 
-    /// Closes the streams of a command that has ended, even if other processes hold them.
+    /// Closes the streams of a command that has ended, even if other processes have them open.
     fn close(&mut self, id: &str, effects: &mut Vec<Effect>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.phase = Phase::Sealed;
@@ -197,12 +206,12 @@ impl Streams {
             for pipe in [&out, &err] {
                 let _ = epoll::delete(&self.epoll, &pipe.fd);
             }
-            if out.reusable() && err.reusable() {
+            if out.is_reusable() && err.is_reusable() {
                 self.spare = Some([out, err]);
             }
         }
         let forgotten = command.forgotten;
-        effects.push(Effect::Emit(Happened::Sealed {
+        effects.push(Effect::Emit(DriverEvent::Sealed {
             command: id.to_owned(),
             stdout_bytes,
             stderr_bytes,
@@ -213,21 +222,21 @@ impl Streams {
     }
 }
 
-/// Where read bytes are shown: the copy, the number of the stream, and the effects to add to.
-type Shown<'a> = (&'a mut ScreenCopy, usize, &'a mut Vec<Effect>);
+/// The destination of a copy on the screen: the copy, the number of the stream, and the effects to add to.
+type ScreenTarget<'a> = (&'a mut ScreenCopy, usize, &'a mut Vec<Effect>);
 
-/// Reads a pipe until it is empty, or until others should get their turn.
-fn drain(pipe: &mut Pipe, output: &mut Output, shown: Option<Shown<'_>>) -> Read {
+/// Reads a pipe until it is empty, or until the other streams should be served.
+fn drain(pipe: &mut Pipe, output: &mut Output, screen: Option<ScreenTarget<'_>>) -> Read {
     BUFFER.with_borrow_mut(|buffer| {
         buffer.resize(READ_BUFFER_BYTES, 0);
-        drain_through(pipe, output, shown, buffer)
+        drain_through(pipe, output, screen, buffer)
     })
 }
 
 fn drain_through(
     pipe: &mut Pipe,
     output: &mut Output,
-    mut shown: Option<Shown<'_>>,
+    mut screen: Option<ScreenTarget<'_>>,
     buffer: &mut [u8],
 ) -> Read {
     let mut taken = 0;
@@ -235,14 +244,14 @@ fn drain_through(
         match pipe.read(buffer) {
             Read::Some(length) => {
                 output.append(&buffer[..length]);
-                if let Some((copy, stream, effects)) = &mut shown {
+                if let Some((copy, stream, effects)) = &mut screen {
                     let bytes = copy.take(*stream, &buffer[..length]);
                     if !bytes.is_empty() {
                         effects.push(Effect::Show(bytes));
                     }
                 }
                 taken += length;
-                if taken >= MAX_TURN_BYTES {
+                if taken >= MAX_DRAINED_BYTES {
                     return Read::Some(taken);
                 }
             }

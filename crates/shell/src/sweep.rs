@@ -1,4 +1,4 @@
-//! Signalling and ending the processes of a run.
+//! Finding, signalling and ending the processes of a run.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,12 +7,12 @@ use rustix::fd::BorrowedFd;
 use rustix::process::{Signal, kill_process_group};
 use rustix::termios::tcgetpgrp;
 
-use super::machine::Swept;
-use super::procs::{self, Family};
+use super::machine::{SweepResult, SweepSignal};
+use super::procs::{self, ProcessFilter};
 use super::prompt;
 
 /// The processes of a run that is being ended. All are stopped before any is killed, so that none forks
-/// while others are looked for.
+/// during the search for others.
 #[derive(Debug, Default)]
 pub struct Sweep {
     known: HashSet<i32>,
@@ -20,19 +20,22 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Looks for the processes of a run, and stops or kills them.
-    pub fn run(&mut self, family: &Family, kill: bool) -> Swept {
-        let signal = if kill { Signal::KILL } else { Signal::STOP };
+    /// Finds the processes of a run, and stops or kills them.
+    pub fn run(&mut self, filter: &ProcessFilter, signal: SweepSignal) -> SweepResult {
+        let signal = match signal {
+            SweepSignal::Stop => Signal::STOP,
+            SweepSignal::Kill => Signal::KILL,
+        };
         let mut new = false;
-        self.last = family.born(&self.known).iter().map(|process| process.pid).collect();
+        self.last = filter.find(&self.known).iter().map(|process| process.pid).collect();
         for pid in &self.last {
             new |= self.known.insert(*pid);
             procs::signal(*pid, signal);
         }
         match (self.last.is_empty(), new) {
-            (true, _) => Swept::None,
-            (false, true) => Swept::New,
-            (false, false) => Swept::Known,
+            (true, _) => SweepResult::None,
+            (false, true) => SweepResult::New,
+            (false, false) => SweepResult::Known,
         }
     }
 
@@ -44,12 +47,12 @@ impl Sweep {
     }
 }
 
-/// Signals the processes of a run: the group that has the terminal, or all of them. An interrupt goes to
-/// the shell too, and so does a signal for which there is no process. Returns `false` if the shell is not
-/// within the command: the signal would reach the line editor, or what precedes and follows the command.
-/// `run` is the directory of the shell's files.
-pub fn signal(family: &Family, run: &Path, signal: Signal, master: BorrowedFd) -> bool {
-    let shell = family.shell;
+/// Signals the processes of a run: the foreground process group, or all processes if the shell itself is
+/// in the foreground. The shell is signalled, too, by an interrupt or if the run has no process. Returns
+/// `false` if the shell does not run the command: the signal would reach the line editor or the rest of
+/// the drive file. `run` is the shell's run directory.
+pub fn signal(filter: &ProcessFilter, run: &Path, signal: Signal, master: BorrowedFd) -> bool {
+    let shell = filter.shell;
     if !prompt::in_command(shell, run) {
         return false;
     }
@@ -59,13 +62,13 @@ pub fn signal(family: &Family, run: &Path, signal: Signal, master: BorrowedFd) -
         let _ = kill_process_group(group, signal);
         return true;
     }
-    let born = family.born(&HashSet::new());
-    // As Ctrl-C would: the rest of the line must not run. The shell first, so that it knows when it sees
-    // what the others died of.
-    if born.is_empty() || signal == Signal::INT {
+    let found = filter.find(&HashSet::new());
+    // As Ctrl-C does: the rest of the line must not run. The shell is signalled first, so that it has
+    // received the interrupt when it learns that its children were interrupted.
+    if found.is_empty() || signal == Signal::INT {
         procs::signal(shell, signal);
     }
-    for process in &born {
+    for process in &found {
         procs::signal(process.pid, signal);
     }
     true

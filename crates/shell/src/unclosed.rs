@@ -1,10 +1,11 @@
 //! Recognizes texts that may end inside a substitution.
 
+/// A construct that has been opened but not closed.
 #[derive(PartialEq)]
 enum Open {
     Paren,
     Quote,
-    /// `${`
+    /// A parameter expansion, opened by `${`.
     Brace,
 }
 
@@ -24,7 +25,7 @@ pub fn may_be(text: &[u8]) -> bool {
         match byte {
             b'\\' => at += 1,
             b'`' => return true,
-            // A subscript reads to its bracket, over what would be a comment elsewhere.
+            // Bash reads a subscript up to its bracket, even over text that would be a comment elsewhere.
             b'[' if !quoted && !in_brace && (before.is_ascii_alphanumeric() || before == b'_') => {
                 return true;
             }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_closed_is_noticed() {
+    fn unclosed_texts_are_found() {
         for text in [
             "echo $(ls",
             "echo \"$(ls",
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_is_left_alone() {
+    fn closed_texts_are_accepted() {
         for text in [
             "true",
             "echo '$(' ",

@@ -5,6 +5,7 @@
 //! key, outside of any function. Only without `zsh/sched` does the widget source the file itself.
 
 use super::drive::{Drive, Dump, Syntax, put};
+use super::options::Errexit;
 use super::paths::Paths;
 use super::quote::{self, single};
 use super::state::State;
@@ -12,7 +13,7 @@ use super::state::State;
 /// The key to type.
 pub const KEY: &[u8] = b"\x1b[5477;1~";
 
-/// Special variables of zsh that a person may set.
+/// Special variables of zsh that are part of the state, because a person may set them.
 const SETTABLE: [&[u8]; 12] = [
     b"PS1",
     b"PS2",
@@ -35,10 +36,11 @@ pub fn dot_files(paths: &Paths) -> [(&'static str, Vec<u8>); 2] {
     [(".zshenv", b"if [[ -r ~/.zshenv ]]; then . ~/.zshenv; fi\n".to_vec()), (".zshrc", rc)]
 }
 
-/// Returns the rc file: the person's own for a first start, `restore` for a later one.
+/// Returns the rc file: it sources the person's own rc file at the first start, and runs `restore` at a
+/// later one.
 pub fn rc(paths: &Paths, restore: Option<&[u8]>, ready: &str) -> Vec<u8> {
     let mut text = b"unset ZDOTDIR\n".to_vec();
-    // Variables that exist before the person's files ran are the shell's own.
+    // Variables that exist before the person's files run are the shell's own.
     put(
         &mut text,
         &[
@@ -163,7 +165,7 @@ pub fn parse(raw: &[u8], paths: &Paths) -> Dump {
                 dump.history = Some(bytes.trim_ascii().to_vec()).filter(|text| !text.is_empty());
             }
             "vars" => variables(bytes, &own, &mut dump.state),
-            "functions" => dump.state.set(name, without_ours(bytes)),
+            "functions" => dump.state.set(name, without_widget(bytes)),
             _ => dump.state.set(name, bytes.to_vec()),
         }
     }
@@ -230,9 +232,9 @@ fn flags(rest: &[u8]) -> &[u8] {
     split_word(rest).map_or(rest, |(flags, _)| flags)
 }
 
-/// Returns the functions except the widget's. A function that is not loaded yet contains a remark, which
-/// is removed.
-fn without_ours(bytes: &[u8]) -> Vec<u8> {
+/// Returns the functions without the driver's widget. zsh prints a comment in a function that is not
+/// loaded yet; the comment is removed.
+fn without_widget(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let bytes = lines.filter(|line| *line != b"\t# undefined\n").collect::<Vec<_>>().concat();
     let start = b"stead-drive () {\n";
@@ -245,7 +247,7 @@ fn without_ours(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the script that restores `state` in a new zsh, to be run from its rc file.
-pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
+pub fn restore(state: &State, cwd: &[u8], errexit: Errexit) -> Vec<u8> {
     let mut text = Vec::new();
     put(&mut text, &[state.get("functions"), b"\n", state.get("vars"), b"\n"]);
     put(&mut text, &[state.get("aliases"), b"\n{\n"]);
@@ -265,10 +267,10 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     for line in state.lines("set") {
         let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let kept = match name {
-            // These belong to the terminal, or to how the shell was started.
+            // These depend on the terminal, or on how the shell was started.
             b"exec" | b"noexec" | b"interactive" | b"login" | b"privileged" | b"restricted"
             | b"shinstdin" | b"singlecommand" | b"zle" | b"monitor" => false,
-            b"errexit" | b"errreturn" => !after_death,
+            b"errexit" | b"errreturn" => errexit == Errexit::Restore,
             _ => true,
         };
         if kept {

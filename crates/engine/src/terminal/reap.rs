@@ -40,7 +40,7 @@ impl Terminals {
     /// Removes the directory of a terminal that has neither a row nor a shell.
     pub async fn remove_directory(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let directory = self.directory(id);
-        tokio::task::spawn_blocking(move || shell::place::remove(&directory))
+        tokio::task::spawn_blocking(move || shell::run_dir::remove_terminal(&directory))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|source| TerminalError::Remove { terminal: id.clone(), source })

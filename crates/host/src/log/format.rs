@@ -4,23 +4,23 @@ use std::path::Path;
 
 use wire::{MAX_DATA, RecordKind};
 
-/// The most data in one record.
-pub const MAX_RECORD: usize = MAX_DATA;
+/// The maximum length of the data in one record.
+pub const MAX_RECORD_BYTES: usize = MAX_DATA;
 
 /// The size of a reader's buffer, which fits the longest record.
-pub const SCRATCH: usize = RECORD + MAX_RECORD;
+pub const SCRATCH_BYTES: usize = RECORD_HEADER_BYTES + MAX_RECORD_BYTES;
 
-/// Length of a segment's header.
-pub(super) const HEADER: usize = 24;
-/// Length of a record's header.
-pub(super) const RECORD: usize = 17;
+/// The length of a segment's header.
+pub(super) const SEGMENT_HEADER_BYTES: usize = 24;
+/// The length of a record's header.
+pub(super) const RECORD_HEADER_BYTES: usize = 17;
 
 const MAGIC: &[u8; 8] = b"STEADLOG";
 const VERSION: u32 = 1;
 
 /// Returns the header of the segment that begins at `base`.
-pub(super) fn header(base: u64) -> [u8; HEADER] {
-    let mut bytes = [0; HEADER];
+pub(super) fn header(base: u64) -> [u8; SEGMENT_HEADER_BYTES] {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes[12..20].copy_from_slice(&base.to_le_bytes());
@@ -30,8 +30,13 @@ pub(super) fn header(base: u64) -> [u8; HEADER] {
 }
 
 /// Returns the header of a record.
-pub(super) fn record(kind: RecordKind, offset: u64, time_ms: u64, data: &[u8]) -> [u8; RECORD] {
-    let mut bytes = [0; RECORD];
+pub(super) fn record(
+    kind: RecordKind,
+    offset: u64,
+    time_ms: u64,
+    data: &[u8],
+) -> [u8; RECORD_HEADER_BYTES] {
+    let mut bytes = [0; RECORD_HEADER_BYTES];
     bytes[0] = kind.number();
     bytes[1..5].copy_from_slice(&(data.len() as u32).to_le_bytes());
     bytes[5..13].copy_from_slice(&time_ms.to_le_bytes());
@@ -51,23 +56,25 @@ fn checksum(head: &[u8], offset: u64, data: &[u8]) -> u32 {
 /// The result of parsing a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// A whole record with a correct checksum.
+    /// A complete record with a correct checksum.
     Record { kind: RecordKind, time_ms: u64, data: &'a [u8] },
     /// More bytes are needed.
     Short,
-    /// No valid record.
+    /// The bytes are not a valid record.
     Bad,
 }
 
 /// Reads the record at the start of `bytes`, which should be the one at `offset`.
 pub(super) fn parse(bytes: &[u8], offset: u64) -> Parsed<'_> {
-    let Some((head, rest)) = bytes.split_first_chunk::<RECORD>() else { return Parsed::Short };
+    let Some((head, rest)) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+        return Parsed::Short;
+    };
     let [kind, l0, l1, l2, l3, t0, t1, t2, t3, t4, t5, t6, t7, c0, c1, c2, c3] = *head;
     let kind = RecordKind::from(kind);
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let time_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
     let shape_is_possible = match kind {
-        RecordKind::Output | RecordKind::Notice => (1..=MAX_RECORD).contains(&length),
+        RecordKind::Output | RecordKind::Notice => (1..=MAX_RECORD_BYTES).contains(&length),
         RecordKind::Resize => length == 4,
         RecordKind::Other(_) => false,
     };

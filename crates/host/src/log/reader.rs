@@ -1,26 +1,26 @@
-//! Reading a log from an offset, while it is written or after its writer is gone.
+//! Reading a log from an offset, while it is written or after its writer has exited.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::format::{self, HEADER, MAX_RECORD, Parsed, SCRATCH};
+use super::format::{self, MAX_RECORD_BYTES, Parsed, SCRATCH_BYTES, SEGMENT_HEADER_BYTES};
 use wire::RecordKind;
 
-/// A position in a log. It holds no open file, so there can be thousands.
+/// A position in a log. It has no open file, so that there can be thousands of positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogCursor {
-    /// Returns the first offset that was not read.
+    /// The first offset that was not read.
     next: u64,
-    place: Option<SegmentPosition>,
+    position: Option<SegmentPosition>,
 }
 
-/// A record boundary in a segment.
+/// A record boundary in a segment: its position in the file, and its offset in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SegmentPosition {
     base: u64,
-    position: u64,
+    in_file: u64,
     offset: u64,
 }
 
@@ -35,7 +35,7 @@ pub enum LogItem<'a> {
         offset: u64,
         /// When it was written.
         time_ms: u64,
-        /// The bytes.
+        /// The content, as in [`Record::data`].
         data: &'a [u8],
     },
     /// Offsets that cannot be read.
@@ -50,9 +50,9 @@ pub enum LogItem<'a> {
 /// Whether there may be more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadProgress {
-    /// Call again.
+    /// There may be more to read.
     More,
-    /// Everything was read.
+    /// The end of the log was reached.
     End,
 }
 
@@ -60,7 +60,7 @@ impl LogCursor {
     /// Returns a cursor at `offset`.
     #[must_use]
     pub fn new(offset: u64) -> Self {
-        Self { next: offset, place: None }
+        Self { next: offset, position: None }
     }
 
     /// Returns the first offset that was not read.
@@ -71,40 +71,42 @@ impl LogCursor {
 
     /// Returns the position in the current segment.
     pub(super) fn position(&self) -> u64 {
-        self.place.as_ref().map_or(0, |place| place.position)
+        self.position.as_ref().map_or(0, |position| position.in_file)
     }
 
-    /// Reads once from the disk, at most `limit` bytes of data, and passes on the items it finds. It may
-    /// find none and still return [`ReadProgress::More`].
+    /// Reads once from the disk, at most `limit` bytes of data, and passes the items to `visit`. There may
+    /// be no item even if [`ReadProgress::More`] is returned.
     ///
     /// # Errors
     /// The error of the disk; the cursor does not move.
     pub fn advance(
         &mut self,
         dir: &Path,
-        scratch: &mut [u8; SCRATCH],
+        scratch: &mut [u8; SCRATCH_BYTES],
         limit: usize,
         visit: &mut dyn FnMut(LogItem<'_>),
     ) -> io::Result<ReadProgress> {
-        let Some(place) = self.place.clone() else { return self.enter(dir, visit) };
-        let file = match File::open(dir.join(format::name(place.base))) {
+        let Some(position) = self.position.clone() else { return self.enter(dir, visit) };
+        let file = match File::open(dir.join(format::name(position.base))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // Dropped at the size limit or trimmed: continue with the oldest segment.
-                self.place = None;
+                self.position = None;
                 return Ok(ReadProgress::More);
             }
             file => file?,
         };
-        let sound = place.position > HEADER as u64 || has_header(&file, place.base)?;
-        if sound && self.records(&file, scratch, limit, visit)? {
+        let is_valid =
+            position.in_file > SEGMENT_HEADER_BYTES as u64 || has_header(&file, position.base)?;
+        if is_valid && self.records(&file, scratch, limit, visit)? {
             return Ok(ReadProgress::More);
         }
-        let Some(following) = format::list(dir)?.into_iter().find(|base| *base > place.base) else {
+        let mut bases = format::list(dir)?.into_iter();
+        let Some(following) = bases.find(|base| *base > position.base) else {
             return Ok(ReadProgress::End);
         };
-        // The writer may have written here and begun the next segment since we read. The next segment
-        // exists, so this one is final now.
-        if sound && self.records(&file, scratch, limit, visit)? {
+        // The writer may have appended to this segment and begun the next one since the read above. A
+        // segment is final once the next one exists, so this second read finds the rest.
+        if is_valid && self.records(&file, scratch, limit, visit)? {
             return Ok(ReadProgress::More);
         }
         self.skip_to(following, visit);
@@ -129,34 +131,35 @@ impl LogCursor {
             visit(LogItem::Gap { from: self.next, to: base });
             self.next = base;
         }
-        self.place = Some(SegmentPosition { base, position: HEADER as u64, offset: base });
+        let in_file = SEGMENT_HEADER_BYTES as u64;
+        self.position = Some(SegmentPosition { base, in_file, offset: base });
     }
 
     /// Reads records of the current segment. Returns `false` if there is none at the cursor.
     fn records(
         &mut self,
         file: &File,
-        scratch: &mut [u8; SCRATCH],
+        scratch: &mut [u8; SCRATCH_BYTES],
         mut limit: usize,
         visit: &mut dyn FnMut(LogItem<'_>),
     ) -> io::Result<bool> {
-        let Some(place) = self.place.as_mut() else { return Ok(false) };
-        let filled = read_at(file, scratch, place.position)?;
+        let Some(position) = self.position.as_mut() else { return Ok(false) };
+        let filled = read_at(file, scratch, position.in_file)?;
         let mut rest = &scratch[..filled];
         let mut found = false;
-        while let Parsed::Record { kind, time_ms, data } = format::parse(rest, place.offset) {
+        while let Parsed::Record { kind, time_ms, data } = format::parse(rest, position.offset) {
             found = true;
-            let end = place.offset + format::span(kind, data.len());
+            let end = position.offset + format::span(kind, data.len());
             if kind == RecordKind::Resize {
-                if place.offset >= self.next {
-                    visit(LogItem::Record { kind, offset: place.offset, time_ms, data });
+                if position.offset >= self.next {
+                    visit(LogItem::Record { kind, offset: position.offset, time_ms, data });
                 }
             } else if end > self.next {
                 if limit == 0 {
                     break;
                 }
-                let offset = self.next.max(place.offset);
-                let unread = &data[(offset - place.offset) as usize..];
+                let offset = self.next.max(position.offset);
+                let unread = &data[(offset - position.offset) as usize..];
                 let part = &unread[..unread.len().min(limit)];
                 visit(LogItem::Record { kind, offset, time_ms, data: part });
                 limit -= part.len();
@@ -165,9 +168,9 @@ impl LogCursor {
                     break;
                 }
             }
-            place.offset = end;
-            let size = format::RECORD + data.len();
-            place.position += size as u64;
+            position.offset = end;
+            let size = format::RECORD_HEADER_BYTES + data.len();
+            position.in_file += size as u64;
             rest = &rest[size..];
         }
         Ok(found)
@@ -175,11 +178,11 @@ impl LogCursor {
 }
 
 fn has_header(file: &File, base: u64) -> io::Result<bool> {
-    let mut bytes = [0; HEADER];
-    Ok(read_at(file, &mut bytes, 0)? == HEADER && bytes == format::header(base))
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    Ok(read_at(file, &mut bytes, 0)? == SEGMENT_HEADER_BYTES && bytes == format::header(base))
 }
 
-/// Fills `bytes` as far as the file reaches.
+/// Fills `bytes` up to the end of the file. Returns the number of bytes read.
 fn read_at(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -193,7 +196,7 @@ fn read_at(file: &File, bytes: &mut [u8], position: u64) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A record, owned.
+/// A record that owns its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The kind of record.
@@ -202,7 +205,7 @@ pub struct Record {
     pub offset: u64,
     /// When it was written.
     pub time_ms: u64,
-    /// Its bytes; for [`RecordKind::Resize`] columns and rows as two little-endian `u16`.
+    /// The content; for [`RecordKind::Resize`], columns and rows as two little-endian `u16`.
     pub data: Vec<u8>,
 }
 
@@ -222,7 +225,7 @@ impl Record {
 /// A record, or offsets that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A record.
+    /// A record, or the rest of one.
     Record(Record),
     /// Offsets that were dropped, damaged or never written.
     Gap {
@@ -233,12 +236,12 @@ pub enum Entry {
     },
 }
 
-/// Reads a log directory, even of a host that is gone. Blocking.
+/// Reads a log directory, even of a host that has exited. Blocking.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
     cursor: LogCursor,
-    scratch: Box<[u8; SCRATCH]>,
+    scratch: Box<[u8; SCRATCH_BYTES]>,
 }
 
 impl Reader {
@@ -248,20 +251,20 @@ impl Reader {
         Self {
             dir: dir.into(),
             cursor: LogCursor::new(from),
-            scratch: vec![0; SCRATCH]
+            scratch: vec![0; SCRATCH_BYTES]
                 .into_boxed_slice()
                 .try_into()
-                .unwrap_or_else(|_| Box::new([0; SCRATCH])),
+                .unwrap_or_else(|_| Box::new([0; SCRATCH_BYTES])),
         }
     }
 
     /// Returns the next entries, in order and without overlap, with at most `limit` bytes of data. Returns
-    /// none if everything was read.
+    /// no entries at the end of the log.
     ///
     /// # Errors
     /// The error of the disk; the same entries can be read again.
     pub fn read(&mut self, limit: usize) -> io::Result<Vec<Entry>> {
-        let limit = limit.clamp(1, 16 * MAX_RECORD);
+        let limit = limit.clamp(1, 16 * MAX_RECORD_BYTES);
         let mut entries = Vec::new();
         let mut taken = 0;
         while taken < limit {

@@ -1,4 +1,4 @@
-//! Syncing logs to stable storage without ever making the loop wait for a disk.
+//! Syncing logs to stable storage, so that the loop never waits for a disk.
 //!
 //! One thread runs sync jobs. A failed sync is not retried: the kernel may have marked the pages clean.
 //! Instead the log begins a new segment, and its durable offset does not advance until everything up to
@@ -19,8 +19,8 @@ pub struct Durable {
     offset: AtomicU64,
     busy: AtomicBool,
     failed: AtomicBool,
-    /// `u64::MAX` or the offset up to which bytes may be missing on disk.
-    stuck: AtomicU64,
+    /// The offset up to which bytes may be missing on disk after a failed sync, or `u64::MAX`.
+    failed_upto: AtomicU64,
 }
 
 impl Durable {
@@ -29,7 +29,7 @@ impl Durable {
             offset: AtomicU64::new(offset),
             busy: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            stuck: AtomicU64::new(u64::MAX),
+            failed_upto: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -43,29 +43,30 @@ impl Durable {
         self.busy.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_stuck(&self) -> bool {
-        self.stuck.load(Ordering::Acquire) != u64::MAX
+    /// Returns whether bytes may be missing on disk after a failed sync.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed_upto.load(Ordering::Acquire) != u64::MAX
     }
 
     pub(super) fn take_failure(&self) -> bool {
         self.failed.load(Ordering::Relaxed) && self.failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes that the log was trimmed: trimmed bytes cannot be missing.
-    pub(super) fn forgive(&self, upto: u64) {
-        if self.stuck.load(Ordering::Acquire) <= upto {
-            self.stuck.store(u64::MAX, Ordering::Release);
+    /// Notes that the log was trimmed. Clears a failure if all bytes that may be missing were trimmed.
+    pub(super) fn trimmed(&self, upto: u64) {
+        if self.failed_upto.load(Ordering::Acquire) <= upto {
+            self.failed_upto.store(u64::MAX, Ordering::Release);
         }
     }
 
     fn done(&self, upto: u64, result: &io::Result<()>) {
         match result {
-            Ok(()) if !self.is_stuck() => {
+            Ok(()) if !self.has_failed() => {
                 self.offset.fetch_max(upto, Ordering::AcqRel);
             }
             Ok(()) => {}
             Err(_) => {
-                self.stuck.store(upto, Ordering::Release);
+                self.failed_upto.store(upto, Ordering::Release);
                 self.failed.store(true, Ordering::Release);
             }
         }
@@ -78,27 +79,36 @@ impl Durable {
 pub struct SyncJob {
     files: Vec<Arc<File>>,
     dir: Option<PathBuf>,
-    whole: bool,
+    scope: SyncScope,
     upto: u64,
     durable: Arc<Durable>,
+}
+
+/// What a sync job writes to stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SyncScope {
+    /// The files and the directory of the log.
+    Files,
+    /// The whole file system.
+    FileSystem,
 }
 
 impl SyncJob {
     pub(super) fn new(
         files: Vec<Arc<File>>,
         dir: Option<PathBuf>,
-        whole: bool,
+        scope: SyncScope,
         upto: u64,
         durable: Arc<Durable>,
     ) -> Self {
         durable.busy.store(true, Ordering::Release);
-        Self { files, dir, whole, upto, durable }
+        Self { files, dir, scope, upto, durable }
     }
 
-    /// Syncs at once, on this thread.
+    /// Syncs on the current thread.
     ///
     /// # Errors
-    /// The error of the disk; the log has noted it already.
+    /// The error of the disk, which is already recorded in [`Durable`].
     pub fn run(self) -> io::Result<()> {
         let result = self.sync();
         self.durable.done(self.upto, &result);
@@ -106,7 +116,7 @@ impl SyncJob {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.whole
+        if self.scope == SyncScope::FileSystem
             && let Some(file) = self.files.first()
         {
             return Ok(rustix::fs::syncfs(file)?);
@@ -183,7 +193,7 @@ impl Syncer {
                 job.durable.done(job.upto, &Ok(()));
                 Ok(())
             } else if count > SYNCFS_THRESHOLD && device.is_some() {
-                let result = SyncJob { whole: true, ..job }.run();
+                let result = SyncJob { scope: SyncScope::FileSystem, ..job }.run();
                 synced = result.is_ok().then_some(device).flatten();
                 result
             } else {

@@ -1,3 +1,4 @@
+//! Logs that are written, damaged, trimmed and read in a scratch directory.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -32,11 +33,11 @@ impl Drop for Dir {
     }
 }
 
-/// Offsets and what the size is from there on.
+/// The screen sizes, each with the offset from which on it applies.
 type Sizes = Vec<(u64, (u16, u16))>;
 
-/// Everything from an offset on, checked to be in order and without overlap; a gap is filled with
-/// `None`.
+/// Returns all bytes from an offset on, with `None` for each byte of a gap, and all sizes. Checks that the
+/// entries are in order and do not overlap.
 fn read(dir: &Path, from: u64, limit: usize) -> (Vec<Option<u8>>, Sizes) {
     let mut reader = Reader::open(dir, from);
     let mut bytes = Vec::new();
@@ -100,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_was_written_is_read_from_every_offset(
+    fn written_bytes_are_read_from_every_offset(
         steps in proptest::collection::vec(step(), 1..60),
         from in 0.0f64..1.0,
         limit in 1usize..100_000,
@@ -137,7 +138,7 @@ proptest! {
             }
             kept = kept.max(log.first());
             prop_assert_eq!(log.end(), written.len() as u64);
-            prop_assert!(log.bytes() <= MIN_LIMIT + SCRATCH as u64, "{}", log.bytes());
+            prop_assert!(log.bytes() <= MIN_LIMIT_BYTES + SCRATCH_BYTES as u64, "{}", log.bytes());
             let on_disk: u64 = fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
             prop_assert_eq!(log.bytes(), on_disk);
         }
@@ -156,32 +157,32 @@ proptest! {
     #[test]
     fn a_damaged_log_is_cut_at_the_first_bad_record(
         lengths in proptest::collection::vec(1usize..60, 1..12),
-        place in 0.0f64..1.0,
+        position in 0.0f64..1.0,
         damage in prop_oneof![(1u8..=255).prop_map(Some), Just(None)],
     ) {
         let dir = Dir::new();
         let mut log = dir.open(0);
         let mut written = Vec::new();
-        let mut borders = vec![0];
+        let mut boundaries = vec![0];
         for length in lengths {
             let bytes = data(written.len() as u64, length);
             log.append(RecordKind::Output, 7, &bytes);
             written.extend(bytes);
-            borders.push(written.len());
+            boundaries.push(written.len());
         }
         drop(log);
         let path = dir.0.join("0000000000000000");
         let mut file = fs::read(&path).unwrap();
-        let place = (file.len() as f64 * place) as usize;
+        let position = (file.len() as f64 * position) as usize;
         match damage {
-            Some(flip) => file[place] ^= flip,
-            None => file.truncate(place),
+            Some(flip) => file[position] ^= flip,
+            None => file.truncate(position),
         }
         fs::write(&path, &file).unwrap();
 
-        // A reader sees a prefix that ends at a record's border, before and after the cut.
+        // A reader sees a prefix that ends at a record boundary, before and after the cut.
         let (before, _) = read(&dir.0, 0, 1 << 20);
-        prop_assert!(borders.contains(&before.len()), "{} of {borders:?}", before.len());
+        prop_assert!(boundaries.contains(&before.len()), "{} of {boundaries:?}", before.len());
         prop_assert_eq!(&before, &some(&written[..before.len()]));
         let mut log = dir.open(0);
         prop_assert_eq!(log.end(), before.len() as u64);
@@ -194,7 +195,7 @@ proptest! {
 }
 
 #[test]
-fn damage_in_an_older_segment_costs_only_what_follows_in_it() {
+fn damage_in_an_older_segment_loses_only_the_rest_of_that_segment() {
     let dir = Dir::new();
     let mut log = dir.open(0);
     let mut written = Vec::new();
@@ -212,9 +213,9 @@ fn damage_in_an_older_segment_costs_only_what_follows_in_it() {
     let base = u64::from_str_radix(&second, 16).unwrap() as usize;
     let path = dir.0.join(second);
     let mut file = fs::read(&path).unwrap();
-    // In the second record of output: after the header, the resize and the first.
-    let place = 24 + 17 + 4 + 17 + 10_000 + 100;
-    file[place] ^= 1;
+    // In the second record of output, after the header, the resize and the first record.
+    let position = 24 + 17 + 4 + 17 + 10_000 + 100;
+    file[position] ^= 1;
     fs::write(&path, file).unwrap();
     let (bytes, _) = read(&dir.0, 0, 1 << 20);
     assert_eq!(bytes.len(), written.len());
@@ -227,7 +228,7 @@ fn damage_in_an_older_segment_costs_only_what_follows_in_it() {
 }
 
 #[test]
-fn each_segment_begins_with_the_size() {
+fn each_segment_begins_with_the_screen_size() {
     let dir = Dir::new();
     let mut log = dir.open(0);
     log.append(RecordKind::Output, 1, b"x");
@@ -241,7 +242,7 @@ fn each_segment_begins_with_the_size() {
 }
 
 #[test]
-fn the_offsets_go_on_from_the_base_when_the_log_is_shorter() {
+fn offsets_continue_at_the_base_if_the_log_is_shorter() {
     let dir = Dir::new();
     let mut log = dir.open(0);
     log.append(RecordKind::Output, 1, b"abc");
@@ -301,18 +302,18 @@ fn a_reader_follows_a_writer() {
 }
 
 #[test]
-fn what_is_synced_is_durable_and_a_failed_sync_is_not() {
+fn synced_bytes_are_durable_unless_a_sync_failed() {
     let dir = Dir::new();
     let mut log = dir.open(0);
     log.append(RecordKind::Output, 1, b"abc");
     assert_eq!(log.durable(), 0);
     let job = log.sync().unwrap();
-    assert!(log.sync().is_none(), "one hand-over at a time");
+    assert!(log.sync().is_none(), "one sync job at a time");
     job.run().unwrap();
     assert_eq!(log.durable(), 3);
     assert!(log.sync().is_none(), "nothing to sync");
 
-    // A sync of the directory fails when it is gone; the segment itself is still open.
+    // The directory cannot be synced while it is renamed; the segment itself is still open.
     log.append(RecordKind::Output, 1, &[0; 40_000]);
     let moved = dir.0.with_extension("moved");
     fs::rename(&dir.0, &moved).unwrap();
@@ -321,7 +322,7 @@ fn what_is_synced_is_durable_and_a_failed_sync_is_not() {
     assert_eq!(log.durable(), 3);
     log.append(RecordKind::Output, 1, b"more");
     log.sync().unwrap().run().unwrap();
-    assert_eq!(log.durable(), 3, "what was written before may be missing");
+    assert_eq!(log.durable(), 3, "bytes that were written before may be missing");
     log.trim(log.end());
     log.append(RecordKind::Output, 1, b"more");
     log.sync().unwrap().run().unwrap();
@@ -330,11 +331,11 @@ fn what_is_synced_is_durable_and_a_failed_sync_is_not() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_goes_on_when_it_can() {
+fn a_log_continues_when_the_disk_accepts_writes_again() {
     let dir = Dir::new();
     let mut log = dir.open(0);
     log.append(RecordKind::Output, 1, b"kept");
-    // Its directory gone, no segment can be begun; the full one is left at the next big record.
+    // Without its directory no segment can be created; the next large record does not fit the current one.
     let moved = dir.0.with_extension("moved");
     fs::rename(&dir.0, &moved).unwrap();
     assert_eq!(log.append(RecordKind::Output, 1, &[b'x'; 60_000]), 4);

@@ -8,21 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{self, HEADER, MAX_RECORD, SCRATCH};
+use super::format::{self, MAX_RECORD_BYTES, SCRATCH_BYTES, SEGMENT_HEADER_BYTES};
 use super::reader::{LogCursor, ReadProgress};
-use super::sync::{Durable, SyncJob};
+use super::sync::{Durable, SyncJob, SyncScope};
 use wire::RecordKind;
 
-/// The smallest bound of a log, so that a segment always holds a record.
-pub const MIN_LIMIT: u64 = 256 << 10;
+/// The minimum size limit of a log, so that any record fits into a segment.
+pub const MIN_LIMIT_BYTES: u64 = 256 << 10;
 
-/// How long after a failed write the next write is tried.
+/// How long after a failed write the next write is attempted.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The maximum size of a segment. Trimming and seeking work on whole segments.
 const MAX_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// After this many bytes the log is synced without waiting for the timer.
+/// How many unsynced bytes are synced without waiting for the timer.
 const SYNC_BYTES: u64 = 128 << 10;
 
 /// The one writer of a log directory.
@@ -53,7 +53,7 @@ struct Unsynced {
     bytes: u64,
     created: bool,
     previous: Option<Arc<File>>,
-    /// More segments were closed than we keep open for the syncer.
+    /// More segments were closed than stay open for the syncer.
     skipped: bool,
 }
 
@@ -100,7 +100,7 @@ impl Log {
     fn empty(dir: PathBuf, limit: u64, end: u64, size: (u16, u16)) -> Self {
         Self {
             dir,
-            limit: limit.max(MIN_LIMIT),
+            limit: limit.max(MIN_LIMIT_BYTES),
             segments: VecDeque::new(),
             file: None,
             end,
@@ -123,8 +123,8 @@ impl Log {
     /// Finds the end of the last segment with a valid record, and cuts what follows.
     fn recover(&mut self) -> io::Result<()> {
         self.load_segments()?;
-        let mut scratch = vec![0; SCRATCH].into_boxed_slice();
-        let scratch: &mut [u8; SCRATCH] =
+        let mut scratch = vec![0; SCRATCH_BYTES].into_boxed_slice();
+        let scratch: &mut [u8; SCRATCH_BYTES] =
             scratch.as_mut().try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         while let Some(last) = self.segments.back_mut() {
             self.end = self.end.max(last.base);
@@ -134,9 +134,9 @@ impl Log {
             }
             let length = cursor.position();
             let path = self.dir.join(format::name(last.base));
-            if length <= HEADER as u64 {
-                // No valid record: it was damaged at its start, or its writer died between creating and
-                // filling it.
+            if length <= SEGMENT_HEADER_BYTES as u64 {
+                // The segment has no valid record: it was damaged at its start, or its writer was killed
+                // between creating and filling it.
                 fs::remove_file(path)?;
                 self.segments.pop_back();
                 continue;
@@ -156,17 +156,18 @@ impl Log {
         Ok(())
     }
 
-    /// Appends bytes and returns the offset of the first. Never fails: see the module.
+    /// Appends bytes and returns the offset of the first. Never fails: bytes that cannot be written become
+    /// a gap.
     pub fn append(&mut self, kind: RecordKind, time_ms: u64, data: &[u8]) -> u64 {
         let offset = self.end;
-        for piece in data.chunks(MAX_RECORD) {
+        for piece in data.chunks(MAX_RECORD_BYTES) {
             let at = self.end;
             self.end += format::span(kind, piece.len());
             if self.write(kind, at, time_ms, piece).is_err() {
                 self.lost += format::span(kind, piece.len());
-                self.abandon();
+                self.close_segment();
                 // A write that was not attempted does not delay the next attempt.
-                if !self.is_resting() {
+                if !self.is_backing_off() {
                     self.broken_since = Some(Instant::now());
                 }
             }
@@ -177,7 +178,7 @@ impl Log {
     /// Skips to a later offset. The bytes between were never written, and never will be.
     pub fn skip_to(&mut self, offset: u64) {
         if offset > self.end {
-            self.abandon();
+            self.close_segment();
             self.end = offset;
         }
     }
@@ -195,17 +196,17 @@ impl Log {
         time_ms: u64,
         data: &[u8],
     ) -> io::Result<()> {
-        if self.is_resting() {
+        if self.is_backing_off() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         if self.durable.take_failure() {
             // After a failed sync the bytes may be lost although the kernel calls the pages clean: nothing
             // is written after them.
-            self.abandon();
+            self.close_segment();
         }
-        let needed = (format::RECORD + data.len()) as u64;
+        let needed = (format::RECORD_HEADER_BYTES + data.len()) as u64;
         if self.file.is_some() && self.written() + needed > self.segment_limit() {
-            self.abandon();
+            self.close_segment();
         }
         if self.file.is_none() {
             self.begin(offset, time_ms)?;
@@ -223,7 +224,7 @@ impl Log {
     }
 
     /// Returns whether a write failed so recently that it is not retried yet.
-    fn is_resting(&self) -> bool {
+    fn is_backing_off(&self) -> bool {
         self.broken_since.is_some_and(|since| since.elapsed() < RETRY_INTERVAL)
     }
 
@@ -246,7 +247,7 @@ impl Log {
         if same {
             self.segments.pop_back();
         }
-        let length = (HEADER + format::RECORD + size.len()) as u64;
+        let length = (SEGMENT_HEADER_BYTES + format::RECORD_HEADER_BYTES + size.len()) as u64;
         self.segments.push_back(Segment { base, size: length });
         self.file = Some(Arc::new(file));
         self.unsynced.created = true;
@@ -254,9 +255,9 @@ impl Log {
     }
 
     /// Closes the current segment; the next record begins another.
-    fn abandon(&mut self) {
+    fn close_segment(&mut self) {
         let Some(file) = self.file.take() else { return };
-        // A torn record at its end is cut off. If that fails too, readers stop before it.
+        // A torn record at the end is cut off. If that fails, too, readers stop before it.
         let _ = file.set_len(self.written());
         if self.unsynced.previous.replace(file).is_some() {
             self.unsynced.skipped = true;
@@ -279,17 +280,18 @@ impl Log {
 
     fn drop_oldest(&mut self) {
         if let Some(oldest) = self.segments.pop_front() {
-            // If it stays on disk, readers find it; the size limit holds again at the next start.
+            // If it cannot be removed, readers still find it; the size limit is enforced again at the next
+            // start.
             let _ = fs::remove_file(self.dir.join(format::name(oldest.base)));
         }
     }
 
-    /// Deletes the segments that lie wholly before `upto`.
+    /// Deletes the segments that end at or before `upto`.
     pub fn trim(&mut self, upto: u64) {
         while self.segments.get(1).is_some_and(|second| second.base <= upto) {
             self.drop_oldest();
         }
-        self.durable.forgive(upto);
+        self.durable.trimmed(upto);
     }
 
     /// Returns the first offset in the log.
@@ -307,7 +309,7 @@ impl Log {
     /// Returns the offset up to which everything is on stable storage.
     #[must_use]
     pub fn durable(&self) -> u64 {
-        if self.unsynced.bytes == 0 && !self.durable.is_busy() && !self.durable.is_stuck() {
+        if self.unsynced.bytes == 0 && !self.durable.is_busy() && !self.durable.has_failed() {
             return self.end;
         }
         self.durable.offset()
@@ -353,9 +355,9 @@ impl Log {
         self.unsynced.bytes > 0
     }
 
-    /// Returns whether so much was written that it should be synced without waiting for the timer.
+    /// Returns whether so many bytes were written that they should be synced without waiting for the timer.
     #[must_use]
-    pub fn is_due(&self) -> bool {
+    pub fn is_sync_due(&self) -> bool {
         self.unsynced.bytes >= SYNC_BYTES && !self.durable.is_busy()
     }
 
@@ -367,7 +369,8 @@ impl Log {
         let unsynced = std::mem::take(&mut self.unsynced);
         let files = self.file.iter().cloned().chain(unsynced.previous).collect();
         let dir = unsynced.created.then(|| self.dir.clone());
-        Some(SyncJob::new(files, dir, unsynced.skipped, self.end, Arc::clone(&self.durable)))
+        let scope = if unsynced.skipped { SyncScope::FileSystem } else { SyncScope::Files };
+        Some(SyncJob::new(files, dir, scope, self.end, Arc::clone(&self.durable)))
     }
 }
 

@@ -16,14 +16,14 @@ pub(super) struct Closing {
     pub(super) dir: PathBuf,
     pub(super) cgroup: Option<PathBuf>,
     pub(super) sessions: Vec<Pid>,
-    /// The connection and the request to reply to.
-    pub(super) asked: Option<(Key, u32)>,
+    /// The connection and the sequence number of the request to answer.
+    pub(super) request: Option<(Key, u32)>,
     pub(super) until: Instant,
 }
 
 impl Closing {
-    /// Returns whether this is the terminal of that id.
-    pub(super) fn is(&self, terminal: &str) -> bool {
+    /// Returns whether the closed terminal has this id.
+    pub(super) fn has_id(&self, terminal: &str) -> bool {
         self.terminal == terminal
     }
 

@@ -1,4 +1,4 @@
-//! One server's connection: frames in, frames out through a bounded buffer.
+//! The connection of one server: incoming frames, and outgoing frames through a bounded buffer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use super::slots::Key;
 use wire::{Decoder, Event};
 
-/// Output is pushed while less than this waits to be written; beyond it, watchers read the log when
-/// there is room again.
+/// Output is queued while fewer bytes than this wait to be written. Beyond it, watchers read the log as soon
+/// as there is room again.
 pub(super) const SOFT_LIMIT_BYTES: usize = 1 << 20;
 
-/// A connection is closed if this much data that is in no log waits to be written.
+/// A connection is closed if more bytes than this wait to be written.
 const HARD_LIMIT_BYTES: usize = 48 << 20;
 
 /// An empty buffer larger than this is freed.
@@ -25,14 +25,14 @@ pub(super) struct Connection {
     pub(super) decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
-    /// Terminals whose output this connection has yet to catch up with, served in turn.
-    pub(super) behind: VecDeque<Key>,
-    /// Commands whose output it has yet to catch up with.
-    pub(super) lagging: VecDeque<String>,
+    /// Terminals whose output this connection has yet to catch up with, served round-robin.
+    pub(super) terminals_behind: VecDeque<Key>,
+    /// Commands whose output this connection has yet to catch up with.
+    pub(super) commands_behind: VecDeque<String>,
     /// The events that the loop waits for on the socket.
     pub(super) interest: Interest,
     pub(super) broken: bool,
-    /// A server has sent its `Hello`.
+    /// The server has sent its `Hello`.
     pub(super) greeted: bool,
 }
 
@@ -50,29 +50,31 @@ impl Connection {
             decoder: Decoder::default(),
             out: Vec::new(),
             sent: 0,
-            behind: VecDeque::new(),
-            lagging: VecDeque::new(),
+            terminals_behind: VecDeque::new(),
+            commands_behind: VecDeque::new(),
             interest: Interest { read: true, write: false },
             broken: false,
             greeted: false,
         }
     }
 
-    /// Returns whether output can be pushed.
+    /// Returns whether output can be queued.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting() < SOFT_LIMIT_BYTES
+        self.unsent_bytes() < SOFT_LIMIT_BYTES
     }
 
-    fn waiting(&self) -> usize {
+    fn unsent_bytes(&self) -> usize {
         self.out.len() - self.sent
     }
 
     /// Returns the events that the loop should wait for.
     pub(super) fn wants(&self) -> Interest {
         Interest {
-            // Requests of a client that does not read its answers are not read either.
+            // Requests of a server that does not read its answers are not read either.
             read: self.has_room(),
-            write: self.waiting() > 0 || !self.behind.is_empty() || !self.lagging.is_empty(),
+            write: self.unsent_bytes() > 0
+                || !self.terminals_behind.is_empty()
+                || !self.commands_behind.is_empty(),
         }
     }
 
@@ -84,7 +86,7 @@ impl Connection {
             let _ =
                 Event::Reply { seq, code: wire::ReplyCode::Failed, message }.encode(&mut self.out);
         }
-        self.broken |= self.waiting() > HARD_LIMIT_BYTES;
+        self.broken |= self.unsent_bytes() > HARD_LIMIT_BYTES;
     }
 
     /// Returns the buffer, to write frames straight into it.

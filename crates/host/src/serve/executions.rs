@@ -9,8 +9,8 @@ use super::slots::Key;
 /// The commands of all terminals, and the schedule of their drivers.
 #[derive(Debug, Default)]
 pub(super) struct Executions {
-    /// One inotify instance for all terminals: the kernel allows a user few of them, and any other
-    /// process of that user may have taken the last one.
+    /// One inotify instance for all terminals: the kernel allows a user only a few instances, and another
+    /// process of the user may have taken the last one.
     pub(super) records: Option<OwnedFd>,
     pub(super) directories: HashMap<i32, Key>,
     /// Terminals without a watch: their records are polled while one is awaited.
@@ -39,13 +39,13 @@ impl Executions {
         self.due.first().map(|(at, _)| at.saturating_duration_since(now))
     }
 
-    /// Forgets a closed connection.
+    /// Removes the watches and the script requests of a closed connection.
     pub(super) fn forget_connection(&mut self, connection: Key) {
         self.watches.retain(|_, watches| {
             watches.retain(|watch| watch.connection != connection);
             !watches.is_empty()
         });
-        self.scripts.retain(|_, (asked, _)| *asked != connection);
+        self.scripts.retain(|_, (requester, _)| *requester != connection);
     }
 
     pub(super) fn set_due(&mut self, key: Key, at: Option<Instant>) {

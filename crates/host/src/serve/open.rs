@@ -15,8 +15,9 @@ use rustix::process::Pid;
 use super::program::{ProgramLaunch, is_id};
 use super::refusal::Refusal;
 use super::slots::Key;
-use super::terminal::{HostTerminal, Input, Life};
-use super::{Host, Token, now_ms, program};
+use super::terminal::{HostTerminal, Input, ProgramState};
+use super::token::EventToken;
+use super::{Host, now_ms, program};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
@@ -26,7 +27,7 @@ use wire::{ReplyCode, Sections, Shell};
 /// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A terminal to open; the fields of [`Request::Open`](wire::Request::Open).
+/// A terminal to open, with the fields of [`Request::Open`](wire::Request::Open).
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) terminal: String,
@@ -45,46 +46,50 @@ impl Host {
     pub(super) fn open(&mut self, opening: Opening) -> Result<Key, Refusal> {
         let id = opening.terminal;
         if !is_id(&id) {
-            return Err(Refusal(ReplyCode::BadRequest, "the terminal's id is no file name".into()));
+            return Err(Refusal(
+                ReplyCode::BadRequest,
+                "the terminal's id is not a valid file name".into(),
+            ));
         }
         if opening.cols == 0 || opening.rows == 0 {
             return Err(Refusal(
                 ReplyCode::BadRequest,
-                "a screen has at least one column and row".into(),
+                "a screen needs at least one column and one row".into(),
             ));
         }
-        if self.names.contains_key(&id) || self.closing.iter().any(|closing| closing.is(&id)) {
+        if self.names.contains_key(&id) || self.closing.iter().any(|closing| closing.has_id(&id)) {
             return Err(Refusal(ReplyCode::Exists, String::new()));
         }
         if self.terminals.len() >= self.settings.max_terminals {
-            let message = format!("at most {} terminals", self.settings.max_terminals);
+            let message =
+                format!("this host has a limit of {} terminals", self.settings.max_terminals);
             return Err(Refusal(ReplyCode::TooManyTerminals, message));
         }
         let dir = PathBuf::from(std::ffi::OsString::from_vec(opening.dir));
         let (cols, rows) = (opening.cols, opening.rows);
         let mut log =
             Log::open(dir.join("log"), opening.log_limit, opening.base_offset, (cols, rows))
-                .map_err(|error| storage(&error))?;
-        let pty = Pty::open(cols, rows).map_err(no_pty)?;
+                .map_err(|error| storage_refusal(&error))?;
+        let pty = Pty::open(cols, rows).map_err(pty_refusal)?;
         let cgroup = self.cgroup.as_ref().and_then(|cgroup| cgroup.terminal(&id).ok());
         let path = cgroup.as_ref().map(|(path, _)| path.clone());
         let (mut driver, launch) =
             program::driver(&id, opening.shell, opening.launch, &dir, opening.state, path)
-                .map_err(|error| storage(&error))?;
-        let session = if driver.is_some() { Session::Kept } else { Session::Terminal };
+                .map_err(|error| storage_refusal(&error))?;
+        let session = if driver.is_some() { Session::WithLeader } else { Session::Terminal };
         let spawned = prepare(&launch, &id).and_then(|prepared| {
             self.spawn(&prepared, &pty, cgroup.as_ref().map(|(_, procs)| procs), session)
         });
         let cgroup = cgroup.map(|(path, _)| path);
-        let leave_none =
+        let remove_cgroup =
             |cgroup: Option<PathBuf>| cgroup.and_then(|path| cgroup::remove(&path).err());
         let Spawned { pid, session, in_cgroup } = spawned.inspect_err(|_| {
-            leave_none(cgroup.clone());
+            remove_cgroup(cgroup.clone());
         })?;
         let cgroup = if in_cgroup {
             cgroup
         } else {
-            leave_none(cgroup);
+            remove_cgroup(cgroup);
             None
         };
         if log.bytes() > 0 {
@@ -95,7 +100,7 @@ impl Host {
         }
         let key = self.terminals.insert(HostTerminal {
             id: id.clone(),
-            life: Life::Running { pty, pid, session },
+            program: ProgramState::Running { pty, pid, session },
             shell: opening.shell,
             cols,
             rows,
@@ -114,7 +119,7 @@ impl Host {
         self.counters.opened += 1;
         if let Err(error) = self.listen_to(key).and_then(|()| self.listen_to_driver(key)) {
             self.close(key, None);
-            return Err(unwatched(error));
+            return Err(watch_refusal(error));
         }
         self.show(key, &opening.notice);
         Ok(key)
@@ -124,7 +129,7 @@ impl Host {
     pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
         match self.terminals.get(key).and_then(HostTerminal::pty) {
             Some(pty) => {
-                let token = Token::Terminal(key).data();
+                let token = EventToken::Terminal(key).data();
                 epoll::add(&self.epoll, &pty.master, token, EventFlags::IN)
             }
             None => Ok(()),
@@ -149,7 +154,7 @@ impl Host {
             cgroup: cgroup.map(AsFd::as_fd),
             descriptors: self.settings.descriptors,
         })
-        .map_err(no_process)
+        .map_err(|error| spawn_refusal(&error))
     }
 
     /// Runs another program on a terminal whose program has exited, with the same PTY and log. Returns
@@ -162,15 +167,15 @@ impl Host {
         let Some(pty) = terminal.pty() else {
             return Err(Refusal(ReplyCode::Exited, String::new()));
         };
-        let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::entrance(path).ok());
-        // Input that was typed for the old program is not for the next one.
+        let procs = terminal.cgroup.as_ref().and_then(|path| cgroup::open_procs(path).ok());
+        // Input that was typed for the old program must not reach the next one.
         let _ = rustix::termios::tcflush(&pty.slave, rustix::termios::QueueSelector::IFlush);
-        if let Some(keeper) = terminal.session().filter(|session| Some(*session) != terminal.pid())
+        if let Some(leader) = terminal.session().filter(|session| Some(*session) != terminal.pid())
         {
-            sys::dismiss(keeper);
+            sys::end_session_leader(leader);
         }
-        let spawned = self.spawn(&prepared, pty, procs.as_ref(), Session::Kept)?;
-        if let Some(HostTerminal { life: Life::Running { pid, session, .. }, .. }) =
+        let spawned = self.spawn(&prepared, pty, procs.as_ref(), Session::WithLeader)?;
+        if let Some(HostTerminal { program: ProgramState::Running { pid, session, .. }, .. }) =
             self.terminals.get_mut(key)
         {
             self.pids.remove(pid);
@@ -181,7 +186,7 @@ impl Host {
     }
 }
 
-/// Everything a child needs, allocated before the fork.
+/// The arguments of a child, allocated before the fork.
 #[derive(Debug)]
 struct Prepared {
     program: CString,
@@ -192,26 +197,27 @@ struct Prepared {
 
 fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> {
     let bad = |what: &str| Refusal(ReplyCode::BadRequest, what.to_owned());
-    let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| bad("a zero byte in a string"));
-    let name = launch.argv.first().ok_or_else(|| bad("no program is named"))?;
+    let text =
+        |bytes: Vec<u8>| CString::new(bytes).map_err(|_| bad("a string contains a zero byte"));
+    let name = launch.argv.first().ok_or_else(|| bad("the arguments name no program"))?;
     let mut env = launch.env.clone();
     for (key, _) in &env {
         if key.is_empty() || key.contains(&b'=') {
-            return Err(bad("a variable's name is empty or has a '='"));
+            return Err(bad("the name of a variable is empty or contains '='"));
         }
     }
-    let mut set = |key: &[u8], value: &[u8], only_if_absent: OnlyIfAbsent| match env
+    let mut set = |key: &[u8], value: &[u8], precedence: Precedence| match env
         .iter_mut()
         .find(|(known, _)| known == key)
     {
-        Some(_) if only_if_absent == OnlyIfAbsent::Yes => {}
+        Some(_) if precedence == Precedence::Given => {}
         Some((_, known)) => *known = value.to_vec(),
         None => env.push((key.to_vec(), value.to_vec())),
     };
-    set(b"TERM", b"xterm-256color", OnlyIfAbsent::Yes);
-    set(b"COLORTERM", b"truecolor", OnlyIfAbsent::Yes);
-    set(b"STEAD", b"1", OnlyIfAbsent::No);
-    set(b"STEAD_TERMINAL", terminal.as_bytes(), OnlyIfAbsent::No);
+    set(b"TERM", b"xterm-256color", Precedence::Given);
+    set(b"COLORTERM", b"truecolor", Precedence::Given);
+    set(b"STEAD", b"1", Precedence::Host);
+    set(b"STEAD_TERMINAL", terminal.as_bytes(), Precedence::Host);
     let value = |key: &[u8]| {
         env.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_slice())
     };
@@ -219,7 +225,7 @@ fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> 
         find(name, value(b"PATH").unwrap_or(DEFAULT_PATH), &launch.cwd).ok_or_else(|| {
             Refusal(
                 ReplyCode::NotExecutable,
-                format!("no program {}", String::from_utf8_lossy(name)),
+                format!("no executable program {}", String::from_utf8_lossy(name)),
             )
         })?;
     let cwds = [launch.cwd.as_slice(), value(b"HOME").unwrap_or(b""), b"/"]
@@ -238,13 +244,14 @@ fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> 
     })
 }
 
+/// Which value of a variable is used if the request has one, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OnlyIfAbsent {
-    Yes,
-    No,
+enum Precedence {
+    Given,
+    Host,
 }
 
-/// Returns the executable of a name, as a shell would find it.
+/// Returns the path of a program, found as a shell would find it.
 fn find(name: &[u8], path: &[u8], cwd: &[u8]) -> Option<PathBuf> {
     let name = Path::new(OsStr::from_bytes(name));
     let cwd = Path::new(OsStr::from_bytes(cwd));
@@ -268,13 +275,13 @@ fn code(errno: Option<i32>) -> Option<ReplyCode> {
     }
 }
 
-fn storage(error: &io::Error) -> Refusal {
+fn storage_refusal(error: &io::Error) -> Refusal {
     let code = code(error.raw_os_error()).unwrap_or(ReplyCode::Storage);
     Refusal(code, format!("cannot use the terminal's log: {error}"))
 }
 
-fn no_pty(error: Errno) -> Refusal {
-    // ENOSPC would read as a full disk.
+fn pty_refusal(error: Errno) -> Refusal {
+    // The text of ENOSPC would suggest a full disk.
     if error == Errno::NOSPC {
         let message = "this machine has no pseudo-terminals left (kernel.pty.max)";
         return Refusal(ReplyCode::NoMoreTerminals, message.into());
@@ -283,7 +290,7 @@ fn no_pty(error: Errno) -> Refusal {
     Refusal(code, format!("cannot open a pseudo-terminal: {error}"))
 }
 
-fn unwatched(error: Errno) -> Refusal {
+fn watch_refusal(error: Errno) -> Refusal {
     if error == Errno::NOSPC {
         let message = "this user has no epoll watches left (fs.epoll.max_user_watches)";
         return Refusal(ReplyCode::Failed, message.into());
@@ -292,11 +299,11 @@ fn unwatched(error: Errno) -> Refusal {
     Refusal(code, format!("cannot watch the terminal: {error}"))
 }
 
-fn no_process(error: SpawnError) -> Refusal {
-    let cause = match &error {
+fn spawn_refusal(error: &SpawnError) -> Refusal {
+    let cause = match error {
         SpawnError::Fork(cause) | SpawnError::Terminal(cause) | SpawnError::Execute(cause) => cause,
     };
-    let code = code(cause.raw_os_error()).unwrap_or(match &error {
+    let code = code(cause.raw_os_error()).unwrap_or(match error {
         SpawnError::Fork(_) => ReplyCode::NoMoreProcesses,
         SpawnError::Terminal(_) => ReplyCode::Failed,
         SpawnError::Execute(_) => ReplyCode::NotExecutable,
@@ -324,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_the_given_one_and_four_more() {
+    fn the_host_adds_four_variables_to_the_environment() {
         let launch = ProgramLaunch {
             argv: vec![b"/bin/sh".to_vec()],
             cwd: b"/tmp".to_vec(),

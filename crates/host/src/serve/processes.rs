@@ -97,7 +97,7 @@ fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// The name in a stat line may contain any byte, so fields are counted from its last parenthesis.
+/// Parses a stat line. The name in it may contain any byte, so fields are counted from its last parenthesis.
 fn parse(stat: &str) -> Option<Process> {
     let (head, tail) = stat.rsplit_once(')')?;
     let pid = head.split(' ').next()?.parse().ok()?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_name() {
+    fn a_process_name_in_a_stat_line_may_contain_parentheses() {
         let line = "42 (a) b (c) S 7 41 40 34816 42 4194304 1 2";
         let expected = Process { pid: 42, parent: 7, session: 40, zombie: false };
         assert_eq!(parse(line), Some(expected));
@@ -121,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_through_those_that_left_the_session() {
+    fn descendants_in_other_sessions_are_found() {
         let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
         let all = [
-            process(10, 1, 10),  // a shell of ours
+            process(10, 1, 10),  // the terminal's shell
             process(11, 10, 10), // its child
-            process(12, 11, 12), // a grandchild with a session of its own
-            process(13, 12, 13), // and its child
+            process(12, 11, 12), // a grandchild in its own session
+            process(13, 12, 13), // the child of the grandchild
             process(20, 1, 20),  // another terminal's shell
-            process(30, 2, 10),  // not our descendant, whatever its session number
+            process(30, 2, 10),  // not our descendant, in a session of the same number
         ];
         let mut found = closure(&all, 1, |process| process.session == 10);
         found.sort_unstable();

@@ -1,4 +1,4 @@
-//! The program of a terminal: how it is started, and the driver of a shell.
+//! The program of a terminal: how it is started, and its driver if it is a shell.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ pub(crate) struct ProgramLaunch {
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Returns the driver of a shell, and how to start the program. Other programs have no driver.
+/// Returns the driver if the program is a shell, and how to start the program.
 pub(super) fn driver(
     terminal: &str,
     shell: Shell,
@@ -49,7 +49,7 @@ pub(super) fn driver(
     Ok((Some(Box::new(driver)), convert(launch)))
 }
 
-/// Returns a driver's launch in the terms of the loop.
+/// Converts a driver's launch into that of the loop.
 pub(super) fn convert(launch: shell::Launch) -> ProgramLaunch {
     let cwd = launch.cwd.into_os_string().into_encoded_bytes();
     ProgramLaunch { argv: launch.argv, cwd, env: launch.env }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_file_names() {
+    fn ids_must_be_valid_file_names() {
         for good in ["term_0", "a", "A-b.c"] {
             assert!(is_id(good), "{good}");
         }

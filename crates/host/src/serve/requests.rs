@@ -10,15 +10,16 @@ use super::open::Opening;
 use super::program::ProgramLaunch;
 use super::refusal::{Answer, Refusal};
 use super::slots::Key;
-use super::terminal::Life;
+use super::terminal::ProgramState;
 use crate::log::{LogCursor, LogItem, ReadProgress};
 use wire::{Event, LogRecord, MAX_DATA, Malformed, ReplyCode, Request};
 
-/// The most bytes of data in one `LogChunk`.
-const MAX_CHUNK: usize = 1 << 20;
+/// The maximum number of data bytes in one `LogChunk`.
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 impl Host {
-    /// Handles the requests of a connection until there are no more, or its answers are not read.
+    /// Handles the requests of a connection until there are no more, or until its buffer for answers is
+    /// full.
     pub(super) fn answer_requests(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
             if !connection.has_room() {
@@ -46,7 +47,7 @@ impl Host {
 
     fn answer(&mut self, connection: Key, request: Request) {
         let Some(seq) = request.seq() else {
-            // Only `Hello` has no number.
+            // Only `Hello` has no sequence number.
             if let Some(connection) = self.connections.get_mut(connection) {
                 connection.greeted = true;
             }
@@ -125,7 +126,7 @@ impl Host {
             Request::Resize { seq, terminal, cols, rows } => {
                 let key = self.find(&terminal)?;
                 if cols == 0 || rows == 0 {
-                    let message = "a screen has at least one column and row".to_owned();
+                    let message = "a screen needs at least one column and one row".to_owned();
                     return Err(Refusal(ReplyCode::BadRequest, message));
                 }
                 self.resize(key, cols, rows).map_err(failed)?;
@@ -138,8 +139,8 @@ impl Host {
             }
             Request::AckExit { seq, terminal } => {
                 let key = self.find(&terminal)?;
-                match self.terminals.get(key).map(|terminal| &terminal.life) {
-                    Some(Life::Exited(_)) => self.close(key, Some((connection, seq))),
+                match self.terminals.get(key).map(|terminal| &terminal.program) {
+                    Some(ProgramState::Exited(_)) => self.close(key, Some((connection, seq))),
                     _ => return Err(Refusal(ReplyCode::StillRunning, String::new())),
                 }
                 Ok(None)
@@ -192,7 +193,7 @@ impl Host {
             | Request::ExecWithdraw { .. }
             | Request::ExecForget { .. } => self.handle_exec(connection, request),
             Request::Upgrade { seq, path } => {
-                self.try_executable(&path, connection, seq)?;
+                self.check_executable(&path, connection, seq)?;
                 Ok(None)
             }
         }
@@ -217,7 +218,7 @@ impl Host {
             return Err(Refusal(ReplyCode::BadRequest, format!("more than {MAX_DATA} bytes")));
         }
         let Some(terminal) = self.terminals.get_mut(key) else { return Ok(()) };
-        match terminal.type_once(write_id, data) {
+        match terminal.write_once(write_id, data) {
             ReplyCode::Ok => {}
             code => return Err(Refusal(code, String::new())),
         }
@@ -233,7 +234,7 @@ impl Host {
             return Err(Refusal(ReplyCode::Exited, String::new()));
         };
         let signal = Signal::from_named_raw(signal)
-            .ok_or_else(|| Refusal(ReplyCode::BadRequest, format!("no signal {signal}")))?;
+            .ok_or_else(|| Refusal(ReplyCode::BadRequest, format!("{signal} is not a signal")))?;
         let group = terminal.foreground().unwrap_or(pid);
         rustix::process::kill_process_group(group, signal).map_err(failed)
     }
@@ -246,7 +247,7 @@ impl Host {
         if from > end {
             return Err(Refusal(ReplyCode::BadOffset, format!("the output ends at {end}")));
         }
-        let limit = (limit as usize).clamp(1, MAX_CHUNK);
+        let limit = (limit as usize).clamp(1, MAX_CHUNK_BYTES);
         let mut cursor = LogCursor::new(from);
         let mut records = Vec::new();
         let mut taken = 0;
@@ -290,6 +291,7 @@ impl Host {
     }
 }
 
+/// A request, or the sequence number and refusal of one that cannot be decoded.
 enum Decoded {
     Known(Request),
     Unknown { seq: Option<u32>, code: ReplyCode },

@@ -1,5 +1,5 @@
-//! A table with generational keys: the key of a removed value finds nothing, even if its slot was reused
-//! in the same turn.
+//! A table with generational keys: the key of a removed value finds no value, even if its slot was reused in
+//! the same iteration of the loop.
 
 /// The key of a value in [`Slots`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +23,7 @@ impl Key {
     }
 }
 
+/// A table of values with generational keys.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_what_is_gone_finds_nothing() {
+    fn the_key_of_a_removed_value_finds_no_value() {
         let mut slots = Slots::default();
         let first = slots.insert('a');
         assert_eq!(slots.remove(first), Some('a'));

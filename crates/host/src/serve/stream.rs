@@ -5,27 +5,28 @@ use rustix::io::Errno;
 
 use super::connection::SOFT_LIMIT_BYTES;
 use super::slots::Key;
-use super::terminal::{HostTerminal, Life, ProcessExit, TerminalWatcher, WatchState};
+use super::terminal::{HostTerminal, ProcessExit, ProgramState, TerminalWatcher, WatchState};
 use super::timers::Due;
-use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, Token, now_ms};
+use super::token::EventToken;
+use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, now_ms};
 use crate::log::{LogCursor, LogItem, ReadProgress};
 use wire::{Event, RecordKind};
 
-/// How many bytes of one PTY are read in one turn.
+/// How many bytes of one PTY are read in one iteration of the loop.
 const READ_BUDGET_BYTES: usize = 16 << 10;
 
-/// A read shorter than this has probably emptied the PTY: another read would delay an echo more than
-/// the next turn delays a flood.
+/// A read shorter than this has probably emptied the PTY. Another read would delay an echo by more than the
+/// next iteration delays a flood.
 const SHORT_READ_BYTES: usize = 1 << 10;
 
-/// The most bytes that are read after a program's exit. The kernel buffers less than 20 KiB; more comes
-/// from other processes that still have the terminal open, and may never end.
+/// The maximum number of bytes that are read after a program's exit. The kernel buffers less than 20 KiB;
+/// further bytes come from other processes that still have the terminal open, and may never end.
 const MAX_FINAL_BYTES: usize = 128 << 10;
 
-/// How many bytes a watcher that is behind reads from the log before the next one has its turn.
+/// How many bytes are read from the log for a watcher that is behind before the next one is served.
 const CATCH_UP_BYTES: usize = 64 << 10;
 
-/// How many of these reads one turn of a connection does.
+/// How many of these reads are done for a connection in one iteration of the loop.
 const CATCH_UP_READS: usize = 8;
 
 impl Host {
@@ -36,7 +37,7 @@ impl Host {
         if flags.contains(EventFlags::OUT)
             && let Some(terminal) = self.terminals.get_mut(key)
         {
-            terminal.type_on();
+            terminal.write_pending();
             self.await_input(key);
         }
     }
@@ -52,11 +53,12 @@ impl Host {
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, wanted);
         if let Some(pty) = terminal.pty() {
-            let _ = epoll::modify(&self.epoll, &pty.master, Token::Terminal(key).data(), flags);
+            let _ =
+                epoll::modify(&self.epoll, &pty.master, EventToken::Terminal(key).data(), flags);
         }
     }
 
-    /// Reads at most `budget` bytes. Returns how many there were.
+    /// Reads at most `budget` bytes of output. Returns how many bytes were read.
     fn read_terminal(&mut self, key: Key, budget: usize) -> usize {
         let Some(pty) = self.terminals.get(key).and_then(HostTerminal::pty) else { return 0 };
         let mut filled = 0;
@@ -106,7 +108,7 @@ impl Host {
                 let _ = wire::put_output(buffer, &terminal.id, offset, time_ms, bytes);
             } else {
                 watcher.state = WatchState::Behind(LogCursor::new(offset));
-                connection.behind.push_back(key);
+                connection.terminals_behind.push_back(key);
             }
             written.push(watcher.connection);
         }
@@ -119,7 +121,7 @@ impl Host {
     /// Schedules a sync of the log.
     pub(super) fn note_written(&mut self, key: Key) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        if terminal.log.is_due()
+        if terminal.log.is_sync_due()
             && let Some(job) = terminal.log.sync()
         {
             self.syncer.submit(job);
@@ -149,7 +151,7 @@ impl Host {
         let event = Event::Resized { terminal: terminal.id.clone(), offset, cols, rows, time_ms };
         let mut written = Vec::new();
         for watcher in &mut terminal.watchers {
-            // A watcher that is behind finds it in the log.
+            // A watcher that is behind finds the resize in the log.
             if matches!(watcher.state, WatchState::Head)
                 && let Some(connection) = self.connections.get_mut(watcher.connection)
             {
@@ -171,8 +173,8 @@ impl Host {
         let state = WatchState::Behind(LogCursor::new(from));
         terminal.watchers.push(TerminalWatcher { connection, state });
         if let Some(connection) = self.connections.get_mut(connection) {
-            connection.behind.retain(|behind| *behind != key);
-            connection.behind.push_back(key);
+            connection.terminals_behind.retain(|behind| *behind != key);
+            connection.terminals_behind.push_back(key);
         }
     }
 
@@ -182,22 +184,22 @@ impl Host {
             terminal.watchers.retain(|watcher| watcher.connection != connection);
         }
         if let Some(connection) = self.connections.get_mut(connection) {
-            connection.behind.retain(|behind| *behind != key);
+            connection.terminals_behind.retain(|behind| *behind != key);
         }
     }
 
-    /// Sends logged output to a connection that is behind, terminal by terminal, while there is room.
+    /// Sends logged output to a connection that is behind, one terminal after another, while there is room.
     pub(super) fn pump(&mut self, connection: Key) {
         for _ in 0..CATCH_UP_READS {
-            let Some(behind) = self.connections.get_mut(connection) else { return };
-            if !behind.has_room() {
+            let Some(found) = self.connections.get_mut(connection) else { return };
+            if !found.has_room() {
                 return;
             }
-            let Some(key) = behind.behind.pop_front() else { return };
+            let Some(key) = found.terminals_behind.pop_front() else { return };
             if self.catch_up(connection, key) == ReadProgress::More
-                && let Some(behind) = self.connections.get_mut(connection)
+                && let Some(found) = self.connections.get_mut(connection)
             {
-                behind.behind.push_back(key);
+                found.terminals_behind.push_back(key);
             }
         }
     }
@@ -227,7 +229,7 @@ impl Host {
         }
         watcher.state = WatchState::Head;
         debug_assert!(connection.buffer().len() >= start);
-        if let Life::Exited(exit) = terminal.life {
+        if let ProgramState::Exited(exit) = terminal.program {
             watcher.state = WatchState::Ended;
             connection.push(&exited(terminal, exit));
         }
@@ -249,14 +251,14 @@ impl Host {
         }
     }
 
-    /// Closes the PTY of a terminal whose program has exited for good, and notifies the watchers.
+    /// Closes the PTY of a terminal whose program has exited and is not replaced, and notifies the watchers.
     pub(super) fn terminal_ended(&mut self, key: Key, exit: ProcessExit) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if let Some(pty) = terminal.pty() {
             let _ = epoll::delete(&self.epoll, &pty.master);
         }
         // Closes the PTY: processes that still have it open get a hang-up, as when a window closes.
-        terminal.life = Life::Exited(exit);
+        terminal.program = ProgramState::Exited(exit);
         terminal.input.pending.clear();
         if let Some(job) = terminal.log.sync() {
             self.syncer.submit(job);
@@ -287,7 +289,7 @@ fn exited(terminal: &HostTerminal, exit: ProcessExit) -> Event {
     }
 }
 
-/// Writes a log record as the frame that was sent when it was recorded.
+/// Encodes a log record as the same frame that was sent when it was recorded.
 fn put(out: &mut Vec<u8>, terminal: &str, item: LogItem<'_>) -> Result<(), wire::TooLarge> {
     match item {
         LogItem::Record { kind: RecordKind::Resize, offset, time_ms, data } => {

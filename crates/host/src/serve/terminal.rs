@@ -1,4 +1,4 @@
-//! One terminal: its PTY, its log, its watchers, and its pending input.
+//! One terminal: its program, its log, its watchers, and its pending input.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -20,10 +20,11 @@ const MAX_INPUT_BYTES: usize = 64 << 10;
 /// How many write ids are remembered.
 const MAX_WRITE_IDS: usize = 128;
 
+/// A terminal of this host.
 #[derive(Debug)]
 pub(super) struct HostTerminal {
     pub(super) id: String,
-    pub(super) life: Life,
+    pub(super) program: ProgramState,
     pub(super) shell: Shell,
     pub(super) cols: u16,
     pub(super) rows: u16,
@@ -31,7 +32,7 @@ pub(super) struct HostTerminal {
     pub(super) log: Log,
     pub(super) watchers: Vec<TerminalWatcher>,
     pub(super) input: Input,
-    /// The driver of its shell.
+    /// The driver of the shell, if the program is one.
     pub(super) driver: Option<Box<Driver>>,
     /// The directory of the terminal's cgroup.
     pub(super) cgroup: Option<PathBuf>,
@@ -41,9 +42,9 @@ pub(super) struct HostTerminal {
     pub(super) awaits_sync: bool,
 }
 
-/// Whether the terminal's program runs.
+/// Whether the program of a terminal runs.
 #[derive(Debug)]
-pub(super) enum Life {
+pub(super) enum ProgramState {
     Running { pty: Pty, pid: Pid, session: Pid },
     Exited(ProcessExit),
 }
@@ -55,43 +56,44 @@ pub(crate) struct ProcessExit {
     pub(crate) signal: i32,
 }
 
+/// A connection that is attached to a terminal.
 #[derive(Debug)]
 pub(super) struct TerminalWatcher {
     pub(super) connection: Key,
     pub(super) state: WatchState,
 }
 
-/// How far a watcher is.
+/// How far a watcher has read the output.
 #[derive(Debug)]
 pub(super) enum WatchState {
-    /// Up to date: it gets output straight from the PTY.
+    /// The watcher is up to date and gets output directly from the PTY.
     Head,
-    /// Behind: it reads from the log.
+    /// The watcher is behind and gets output from the log.
     Behind(LogCursor),
-    /// The exit was reported to it.
+    /// The program's exit was reported to the watcher.
     Ended,
 }
 
 impl HostTerminal {
     pub(super) fn pty(&self) -> Option<&Pty> {
-        match &self.life {
-            Life::Running { pty, .. } => Some(pty),
-            Life::Exited(_) => None,
+        match &self.program {
+            ProgramState::Running { pty, .. } => Some(pty),
+            ProgramState::Exited(_) => None,
         }
     }
 
     pub(super) fn pid(&self) -> Option<Pid> {
-        match &self.life {
-            Life::Running { pid, .. } => Some(*pid),
-            Life::Exited(_) => None,
+        match &self.program {
+            ProgramState::Running { pid, .. } => Some(*pid),
+            ProgramState::Exited(_) => None,
         }
     }
 
     /// Returns the session of the program.
     pub(super) fn session(&self) -> Option<Pid> {
-        match &self.life {
-            Life::Running { session, .. } => Some(*session),
-            Life::Exited(_) => None,
+        match &self.program {
+            ProgramState::Running { session, .. } => Some(*session),
+            ProgramState::Exited(_) => None,
         }
     }
 
@@ -101,9 +103,9 @@ impl HostTerminal {
     }
 
     pub(super) fn info(&self) -> TerminalInfo {
-        let exit = match &self.life {
-            Life::Running { .. } => None,
-            Life::Exited(exit) => Some(*exit),
+        let exit = match &self.program {
+            ProgramState::Running { .. } => None,
+            ProgramState::Exited(exit) => Some(*exit),
         };
         let pid = self.pid();
         TerminalInfo {
@@ -138,10 +140,10 @@ impl HostTerminal {
         }
     }
 
-    /// Types bytes: as many as the PTY accepts at once, the rest later. A write with a known id is not
-    /// typed again.
-    pub(super) fn type_once(&mut self, write_id: &str, data: &[u8]) -> ReplyCode {
-        let Life::Running { pty, .. } = &self.life else { return ReplyCode::Exited };
+    /// Writes input to the PTY: as many bytes as it accepts at once, the rest later. A write with a known
+    /// id is not repeated.
+    pub(super) fn write_once(&mut self, write_id: &str, data: &[u8]) -> ReplyCode {
+        let ProgramState::Running { pty, .. } = &self.program else { return ReplyCode::Exited };
         if self.input.seen(write_id) {
             return ReplyCode::AlreadyApplied;
         }
@@ -154,8 +156,9 @@ impl HostTerminal {
         ReplyCode::Ok
     }
 
-    pub(super) fn type_on(&mut self) {
-        if let Life::Running { pty, .. } = &self.life {
+    /// Writes pending input to the PTY, as far as it accepts it.
+    pub(super) fn write_pending(&mut self) {
+        if let ProgramState::Running { pty, .. } = &self.program {
             self.input.write(pty);
         }
     }

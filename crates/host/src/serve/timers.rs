@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 pub(super) enum Due {
     /// Pass written logs to the syncer.
     Sync,
-    /// Check whether the processes of closed terminals are gone.
+    /// Check whether the processes of closed terminals have exited.
     Closing,
     /// Poll the records of shells that have no inotify watch.
     Records,
+    /// Accept connections again after a pause.
     Listen,
     /// Kill the executable that is being checked.
     Check,
@@ -31,7 +32,7 @@ impl Timers {
         }
     }
 
-    /// Takes out a timer that is due.
+    /// Removes and returns a timer that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Due> {
         let (at, due) = *self.0.first()?;
         (at <= now).then(|| {

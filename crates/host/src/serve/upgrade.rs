@@ -1,5 +1,5 @@
-//! Replacing the host's executable in place: the process stays, with its PTYs and its children; only the
-//! program changes.
+//! Replacing the host's executable in place: the process keeps its PTYs and its children, and only the
+//! executable changes.
 //!
 //! ```text
 //! request ─▶ check the executable (`host --check`) ─▶ failed: answer, continue as before
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal};
 
+use super::executable_check::ExecutableCheck;
 use super::refusal::Refusal;
 use super::slots::Key;
-use super::terminal::{HostTerminal, Input, Life, ProcessExit};
+use super::terminal::{HostTerminal, Input, ProcessExit, ProgramState};
 use super::timers::Due;
-use super::trial::Trial;
 use super::{Host, HostSettings};
 use crate::cgroup::Cgroup;
 use crate::log::{Log, Position};
@@ -36,15 +36,15 @@ use wire::{Event, ReplyCode, Shell};
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Host {
-    /// Checks an executable. The request is answered when the check has ended.
-    pub(super) fn try_executable(
+    /// Starts the check of an executable. The request is answered when the check has ended.
+    pub(super) fn check_executable(
         &mut self,
         path: &[u8],
         connection: Key,
         seq: u32,
     ) -> Result<(), Refusal> {
-        if self.trial.is_some() {
-            return Err(Refusal(ReplyCode::Busy, "an executable is being tried".into()));
+        if self.check.is_some() {
+            return Err(Refusal(ReplyCode::Busy, "another executable is being checked".into()));
         }
         // An upgrade must be possible when terminals have used up all descriptors.
         self.reserve.clear();
@@ -65,34 +65,38 @@ impl Host {
             env: &[],
             cwds: &[c"/".into()],
             stdio: [null, null, null],
-            session: Session::Own,
+            session: Session::NoTerminal,
             cgroup: None,
             descriptors: self.settings.descriptors,
         })
         .map_err(|error| refused(&error))?;
-        self.trial =
-            Some(Trial { path, pid: spawned.pid, asked: (connection, seq), passed: false });
+        self.check = Some(ExecutableCheck {
+            path,
+            pid: spawned.pid,
+            request: (connection, seq),
+            passed: false,
+        });
         self.timers.arm(Due::Check, CHECK_TIMEOUT);
         Ok(())
     }
 
     /// Kills a check that takes too long.
-    pub(super) fn trial_is_due(&mut self) {
-        if let Some(trial) = self.trial.as_ref().filter(|trial| !trial.passed) {
-            let _ = rustix::process::kill_process(trial.pid, Signal::KILL);
+    pub(super) fn kill_slow_check(&mut self) {
+        if let Some(check) = self.check.as_ref().filter(|check| !check.passed) {
+            let _ = rustix::process::kill_process(check.pid, Signal::KILL);
         }
     }
 
     /// Handles the exit of a child. Returns whether it was the check.
-    pub(super) fn trial_ended(&mut self, pid: Pid, exit: ProcessExit) -> bool {
-        let Some(trial) = self.trial.as_mut().filter(|trial| trial.pid == pid) else {
+    pub(super) fn check_ended(&mut self, pid: Pid, exit: ProcessExit) -> bool {
+        let Some(check) = self.check.as_mut().filter(|check| check.pid == pid) else {
             return false;
         };
-        trial.passed = exit == ProcessExit { code: 0, signal: 0 };
-        if !trial.passed {
-            let ((connection, seq), path) = (trial.asked, trial.path.display().to_string());
-            self.trial = None;
-            let message = format!("{path} does not work: {exit:?}");
+        check.passed = exit == ProcessExit { code: 0, signal: 0 };
+        if !check.passed {
+            let ((connection, seq), path) = (check.request, check.path.display().to_string());
+            self.check = None;
+            let message = format!("{path} failed its check: {exit:?}");
             self.reply(connection, seq, ReplyCode::BadExecutable, message);
         }
         true
@@ -100,23 +104,23 @@ impl Host {
 
     /// Replaces the executable if one has passed its check and no terminal is in a transition.
     pub(super) fn upgrade(&mut self) {
-        // The same executable must finish ending the processes of closed terminals.
+        // The processes of closed terminals must be ended first.
         let unsettled = |terminal: &HostTerminal| {
             terminal.driver.as_ref().is_some_and(|driver| !driver.settled())
         };
         if !self.closing.is_empty() || self.terminals.iter().any(|(_, found)| unsettled(found)) {
             return;
         }
-        let Some(trial) = self.trial.take_if(|trial| trial.passed) else { return };
-        let (connection, seq) = trial.asked;
+        let Some(check) = self.check.take_if(|check| check.passed) else { return };
+        let (connection, seq) = check.request;
         self.reply(connection, seq, ReplyCode::Ok, String::new());
-        if let Err(error) = self.become_executable(&trial.path) {
-            eprintln!("stead host: cannot become {}: {error}", trial.path.display());
+        if let Err(error) = self.replace_executable(&check.path) {
+            eprintln!("stead host: cannot execute {}: {error}", check.path.display());
         }
     }
 
-    /// Returns only on failure; then nothing has changed.
-    fn become_executable(&mut self, path: &Path) -> io::Result<()> {
+    /// Replaces the executable. Returns only on failure, without having changed anything.
+    fn replace_executable(&mut self, path: &Path) -> io::Result<()> {
         let image = self.image().write()?;
         let running = self.terminals.iter().filter(|(_, terminal)| terminal.pty().is_some());
         let drivers = running.filter_map(|(_, terminal)| terminal.driver.as_ref());
@@ -136,7 +140,7 @@ impl Host {
         let program = CString::new(path.as_os_str().as_bytes())?;
         let resume = CString::new(image.as_raw_fd().to_string())?;
         let argv = [program.clone(), c"host".into(), c"--resume".into(), resume];
-        let error = sys::become_executable(&program, &argv);
+        let error = sys::replace_executable(&program, &argv);
         for fd in &kept {
             rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
         }
@@ -176,7 +180,7 @@ impl Host {
             label: image.text("label").unwrap_or_default(),
             max_terminals: image.number("max_terminals").unwrap_or(usize::MAX),
             descriptors: image.number("descriptors"),
-            leaves_unused: false,
+            exits_if_unused: false,
         };
         let lock = descriptor(&image, "lock")?;
         let listener = descriptor(&image, "listener")?;
@@ -185,7 +189,7 @@ impl Host {
         for terminal in image.images("terminal") {
             match HostTerminal::resume(&terminal) {
                 Ok(terminal) => host.adopt(terminal),
-                Err(error) => eprintln!("stead host: cannot take a terminal over: {error}"),
+                Err(error) => eprintln!("stead host: cannot take over a terminal: {error}"),
             }
         }
         // Children may have exited during the replacement.
@@ -220,18 +224,19 @@ impl HostTerminal {
     fn image(&mut self) -> Image {
         let mut image = Image::default();
         image.put("id", self.id.as_bytes());
-        if let (Some(driver), Life::Running { pty, .. }) = (&mut self.driver, &self.life) {
+        if let (Some(driver), ProgramState::Running { pty, .. }) = (&mut self.driver, &self.program)
+        {
             let at = At { now: Instant::now(), master: pty.master.as_fd() };
             image.put_image("driver", &driver.image(at));
         }
-        match &self.life {
-            Life::Running { pty, pid, session } => {
+        match &self.program {
+            ProgramState::Running { pty, pid, session } => {
                 image.put_number("master", pty.master.as_raw_fd());
                 image.put_number("slave", pty.slave.as_raw_fd());
                 image.put_number("pid", pid.as_raw_nonzero().get());
                 image.put_number("session", session.as_raw_nonzero().get());
             }
-            Life::Exited(exit) => {
+            ProgramState::Exited(exit) => {
                 image.put_number("code", exit.code);
                 image.put_number("signal", exit.signal);
             }
@@ -260,8 +265,8 @@ impl HostTerminal {
         let path = |name: &str| {
             image.bytes(name).map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
         };
-        let life = match image.number::<i32>("pid").and_then(Pid::from_raw) {
-            Some(pid) => Life::Running {
+        let program = match image.number::<i32>("pid").and_then(Pid::from_raw) {
+            Some(pid) => ProgramState::Running {
                 pty: Pty {
                     master: descriptor(image, "master")?,
                     slave: descriptor(image, "slave")?,
@@ -269,7 +274,7 @@ impl HostTerminal {
                 pid,
                 session: image.number::<i32>("session").and_then(Pid::from_raw).unwrap_or(pid),
             },
-            None => Life::Exited(ProcessExit {
+            None => ProgramState::Exited(ProcessExit {
                 code: image.number("code").unwrap_or(-1),
                 signal: image.number("signal").unwrap_or(0),
             }),
@@ -285,7 +290,7 @@ impl HostTerminal {
         let ids = image.bytes("write_ids").unwrap_or_default();
         Ok(Self {
             id: image.text("id").ok_or(io::ErrorKind::InvalidData)?,
-            life,
+            program,
             shell: Shell::from(image.number::<u8>("shell").unwrap_or(0)),
             cols,
             rows,

@@ -1,5 +1,5 @@
-//! When there is no more: descriptors, processes, PTYs, disk. Running terminals go on, what cannot
-//! be done is named, and all is well again as soon as there is some.
+//! Exhausted resources: descriptors, processes, PTYs, disk. Running terminals continue, a refusal names the
+//! missing resource, and the host recovers as soon as the resource is available again.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ fn works(session: &mut Session, terminal: &str) {
 }
 
 #[test]
-fn no_more_descriptors() {
+fn without_descriptors_running_terminals_continue() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("first", &["sh"]));
@@ -53,8 +53,8 @@ fn no_more_descriptors() {
 }
 
 #[test]
-fn no_more_processes() {
-    // Root is not bound by the limit, so the host runs as someone else, alone with his number.
+fn without_processes_running_terminals_continue() {
+    // The limit does not apply to root, so the host runs as a user that has no other process.
     if !rustix::process::getuid().is_root() {
         eprintln!("skipped: only root can start a host as another user");
         return;
@@ -68,7 +68,7 @@ fn no_more_processes() {
         for dir in [dir.parent().unwrap(), &dir] {
             std::os::unix::fs::chown(dir, Some(uid), Some(uid)).unwrap();
         }
-        // The host's two threads, the first shell and one more.
+        // The host's two threads, the first shell and one further process.
         *command = Command::new("bash");
         command.args(["-c", "ulimit -u 4; exec \"$0\" \"$@\"", EXE]);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).uid(uid).gid(uid);
@@ -84,12 +84,12 @@ fn no_more_processes() {
 }
 
 #[test]
-fn no_more_ptys() {
-    // The machine's PTYs are everybody's: the host gets a pool of its own, of two.
+fn without_ptys_running_terminals_continue() {
+    // All processes share the machine's PTYs, so the host gets a devpts instance of its own with two PTYs.
     let script = "mount -t devpts -o newinstance,ptmxmode=0666,max=2 devpts /dev/pts && ";
     let can = Command::new("unshare").args(["-m", "sh", "-c", &format!("{script} true")]).status();
     if !can.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no PTYs of one's own can be mounted");
+        eprintln!("skipped: no devpts instance can be mounted");
         return;
     }
     let host = Host::start_with(&[], |command| {
@@ -108,8 +108,8 @@ fn no_more_ptys() {
     session.open(host.opening("t", &["cat"]));
 }
 
-/// Fills a disk under a terminal and makes room again.
-fn disk_is_full_and_is_not(host: &Host, fill: impl FnOnce(), empty: impl FnOnce()) {
+/// Fills the disk of a terminal's log and frees it again. Checks that the log recovers and reports a gap.
+fn check_full_disk(host: &Host, fill: impl FnOnce(), empty: impl FnOnce()) {
     let mut session = host.connect();
     session.open(host.opening("t", &["sh"]));
     session.attach("t", 0);
@@ -127,13 +127,13 @@ fn disk_is_full_and_is_not(host: &Host, fill: impl FnOnce(), empty: impl FnOnce(
     };
     assert!(lost(&mut session) > 0, "the disk was full");
     empty();
-    // It recovers by itself: sooner or later nothing more is lost.
-    wait_until("the log goes on", || {
+    // The log recovers: from some point on no further bytes are lost.
+    wait_until("the log is written again", || {
         let so_far = lost(&mut session);
         works(&mut session, "t");
         (lost(&mut session) == so_far).then_some(())
     });
-    // A late watcher gets the gap, and the output around it.
+    // A later watcher gets the gap, and the output before and after it.
     let end = session.info("t").end_offset;
     let mut later = host.connect();
     later.attach("t", 0);
@@ -157,7 +157,7 @@ fn disk_is_full_and_is_not(host: &Host, fill: impl FnOnce(), empty: impl FnOnce(
 }
 
 #[test]
-fn a_full_disk() {
+fn output_on_a_full_disk_is_reported_as_a_gap() {
     let dir = Dir::new();
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"])
@@ -178,7 +178,7 @@ fn a_full_disk() {
     let host = Host::start();
     std::os::unix::fs::symlink(&dir.0, host.dir.0.join("terminals")).unwrap();
     let filler = dir.0.join("filler");
-    disk_is_full_and_is_not(
+    check_full_disk(
         &host,
         || {
             let _ = std::fs::write(&filler, vec![0; 2 << 20]);
@@ -188,9 +188,9 @@ fn a_full_disk() {
 }
 
 #[test]
-fn files_that_may_not_grow() {
+fn output_beyond_the_file_size_limit_is_reported_as_a_gap() {
     let host = Host::start();
-    disk_is_full_and_is_not(
+    check_full_disk(
         &host,
         || limit(&host, Resource::Fsize, Some(0)),
         || limit(&host, Resource::Fsize, rustix::process::getrlimit(Resource::Fsize).maximum),

@@ -1,4 +1,4 @@
-//! Which peers a host accepts, and which bytes.
+//! Connections and bytes that a host must refuse.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -10,17 +10,17 @@ use wire::{Event, ReplyCode, Request};
 use crate::support::{Host, TIMEOUT, wait_until};
 
 #[test]
-fn only_its_own_user_can_reach_it() {
+fn only_the_hosts_own_user_can_connect() {
     let host = Host::start();
     let mode =
         |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&host.run), 0o700);
     assert_eq!(mode(&host.run.join("host.sock")), 0o600);
     if !rustix::process::getuid().is_root() {
-        eprintln!("skipped: only root can try as another user");
+        eprintln!("skipped: only root can connect as another user");
         return;
     }
-    // Even with the doors wide open, another user is not served.
+    // Another user is refused even if the permissions of the socket allow the connection.
     for path in [&host.dir.0, &host.run, &host.run.join("host.sock")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
@@ -34,23 +34,23 @@ fn only_its_own_user_can_reach_it() {
         String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
     };
     if read(0).is_empty() {
-        eprintln!("skipped: no python3 to try as another user with");
+        eprintln!("skipped: python3 is not installed");
         return;
     }
     assert_ne!(read(0), "0");
     assert_eq!(read(65534), "0");
-    // Nor can anybody look into it.
+    // Other processes of the user cannot inspect the host.
     let status = std::fs::metadata(format!("/proc/{}/environ", host.pid())).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&status), 0);
 }
 
 #[test]
-fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
+fn unknown_and_malformed_requests_are_refused_one_by_one() {
     let host = Host::start();
     let mut stream = client::connect(&host.run).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut bytes = Vec::new();
-    // A type nobody knows, a known one cut short, one too short for a number, an event, a hello.
+    // An unknown type, a truncated request, a frame without a sequence number, an event, a hello.
     for frame in [
         [vec![99], 7u32.to_le_bytes().to_vec(), vec![1, 2, 3]].concat(),
         [vec![4], 8u32.to_le_bytes().to_vec(), vec![200]].concat(),
@@ -88,14 +88,14 @@ fn unknown_and_malformed_requests_are_answered_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_stream_that_is_no_stream_of_frames_is_closed() {
+fn a_connection_that_sends_no_frames_is_closed() {
     let host = Host::start();
     for junk in [&[0u8; 64][..], &[0xff; 64], b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut stream = client::connect(&host.run).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(junk).unwrap();
         let mut rest = Vec::new();
-        // A reset is an end as well.
+        // The host may also reset the connection.
         let _ = stream.read_to_end(&mut rest);
     }
     let mut session = host.connect();
@@ -103,7 +103,7 @@ fn a_stream_that_is_no_stream_of_frames_is_closed() {
 }
 
 #[test]
-fn who_asks_without_reading_is_not_asked_to_pay_in_memory() {
+fn a_client_that_does_not_read_answers_uses_bounded_memory() {
     let host = Host::start();
     let mut session = host.connect();
     for number in 0..50 {
@@ -114,7 +114,7 @@ fn who_asks_without_reading_is_not_asked_to_pay_in_memory() {
     let mut list = Vec::new();
     Request::List { seq: 1 }.encode(&mut list).unwrap();
     let many = list.repeat(10_000);
-    // Refused sooner or later: the host does not take what it cannot answer.
+    // The write fails eventually: the host reads no requests while the answers are not read.
     while greedy.write_all(&many).is_ok() {}
     session.ok(|seq| Request::Ping { seq });
     let status = std::fs::read_to_string(format!("/proc/{}/status", host.pid())).unwrap();
@@ -131,7 +131,7 @@ fn connections_are_bounded() {
     refused.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(refused.read(&mut [0; 10]).unwrap(), 0);
     kept.pop();
-    wait_until("there is room again", || {
+    wait_until("another connection is accepted", || {
         let mut stream = client::connect(&host.run).ok()?;
         stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         (stream.read(&mut [0; 10]).ok()? > 0).then_some(())

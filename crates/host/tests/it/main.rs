@@ -1,4 +1,4 @@
-//! The host as its server meets it: a real process, real PTYs, real signals.
+//! The host as a server uses it: a real process, real PTYs, real signals.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod detached;

@@ -1,4 +1,4 @@
-//! Watching: cursors, floods, watchers that do not read.
+//! Watching output: cursors, floods, and watchers that do not read.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn a_quiet_terminal_is_not_delayed_by_floods() {
         session.open(host.opening(&id, &["sh", "-c", "exec yes flooding"]));
     }
     session.open(host.opening("quiet", &["sh", "-c", "stty raw -echo; exec cat"]));
-    // Someone watches a flood, too.
+    // One of the floods is watched.
     let mut watcher = host.connect();
     watcher.attach("flood-0", 0);
     session.attach("quiet", 0);
@@ -41,14 +41,14 @@ fn a_quiet_terminal_is_not_delayed_by_floods() {
     assert!(times[99] < Duration::from_secs(10), "worst {:?}", times[99]);
     for number in 0..4 {
         let id = format!("flood-{number}");
-        wait_until("the floods go on as well", || {
+        wait_until("the floods continue", || {
             (session.info(&id).end_offset > 1 << 20).then_some(())
         });
     }
 }
 
 #[test]
-fn a_watcher_that_does_not_read_delays_no_other_and_gets_what_it_missed() {
+fn a_watcher_that_does_not_read_delays_no_other_and_catches_up() {
     let host = Host::start();
     let mut session = host.connect();
     let mut opening = host.opening("t", &["sh", "-c", "exec yes 0123456789abcde"]);
@@ -61,11 +61,13 @@ fn a_watcher_that_does_not_read_delays_no_other_and_gets_what_it_missed() {
     for watcher in &mut stuck {
         watcher.attach("t", 0);
     }
-    wait_until("the program goes on", || (session.info("t").end_offset > 64 << 20).then_some(()));
+    wait_until("the program continues to write", || {
+        (session.info("t").end_offset > 64 << 20).then_some(())
+    });
     let grown = rss_kib(host.pid()).saturating_sub(before);
     assert!(grown < 6 * 2048 + 2048, "grown by {grown} KiB");
     session.ok(|seq| Request::Signal { seq, terminal: "t".into(), signal: 9 });
-    wait_until("it ends", || session.info("t").exited.then_some(()));
+    wait_until("the program ends", || session.info("t").exited.then_some(()));
     for mut watcher in stuck {
         let mut next = 0;
         let mut gaps = 0;
@@ -91,12 +93,12 @@ fn a_watcher_that_does_not_read_delays_no_other_and_gets_what_it_missed() {
                 _ => {}
             }
         }
-        assert!(gaps > 0, "the log is far smaller than what was written");
+        assert!(gaps > 0, "the log is far smaller than the output");
     }
 }
 
 #[test]
-fn watchers_that_come_and_go_under_output_miss_and_double_nothing() {
+fn watchers_that_reconnect_during_output_get_each_byte_once() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["sh", "-c", COUNT]));
@@ -118,7 +120,7 @@ fn watchers_that_come_and_go_under_output_miss_and_double_nothing() {
 }
 
 #[test]
-fn the_log_is_read_from_outside_as_it_is_from_within() {
+fn the_log_on_disk_equals_the_log_that_the_host_sends() {
     let host = Host::start();
     let mut session = host.connect();
     let mut opening = host.opening("t", &["sh", "-c", "seq 1 60000; exec sleep 1000000"]);
@@ -129,7 +131,7 @@ fn the_log_is_read_from_outside_as_it_is_from_within() {
     session.attach("t", 0);
     session.see("\n60000\r\n");
     let mut reader = Reader::open(host.terminal("t").join("log"), 0);
-    let mut outside = Vec::new();
+    let mut on_disk = Vec::new();
     loop {
         let entries = reader.read(1 << 20).unwrap();
         if entries.is_empty() {
@@ -138,27 +140,27 @@ fn the_log_is_read_from_outside_as_it_is_from_within() {
         for entry in entries {
             match entry {
                 Entry::Record(record) if record.kind != RecordKind::Resize => {
-                    outside.extend(record.data);
+                    on_disk.extend(record.data);
                 }
                 Entry::Record(_) => {}
                 Entry::Gap { from, to } => panic!("a gap from {from} to {to}"),
             }
         }
     }
-    assert!(outside == session.output);
-    let mut within = Vec::new();
+    assert!(on_disk == session.output);
+    let mut sent = Vec::new();
     loop {
-        let from = within.len() as u64;
+        let from = sent.len() as u64;
         let (terminal, limit) = ("t".to_owned(), 50_000);
         match session.ask(|seq| Request::ReadLog { seq, terminal, from, limit }) {
             Event::LogChunk { next, end, records, .. } => {
                 for record in records {
                     if record.kind != RecordKind::Resize {
-                        assert_eq!(record.offset, within.len() as u64);
-                        within.extend(record.data);
+                        assert_eq!(record.offset, sent.len() as u64);
+                        sent.extend(record.data);
                     }
                 }
-                assert_eq!(next, within.len() as u64);
+                assert_eq!(next, sent.len() as u64);
                 if next == end {
                     break;
                 }
@@ -166,27 +168,27 @@ fn the_log_is_read_from_outside_as_it_is_from_within() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(within == session.output);
-    // Trimming drops whole segments only, and says so to whoever asks for them.
+    assert!(sent == session.output);
+    // Trimming removes whole segments only.
     session.ok(|seq| Request::Trim { seq, terminal: "t".into(), upto: 300_000 });
     assert!(session.info("t").first_offset <= 300_000);
 }
 
 #[test]
-fn output_becomes_durable_by_itself() {
+fn output_is_synced_without_a_request() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["sh", "-c", "echo hello; exec sleep 1000000"]));
     session.attach("t", 0);
     session.see("hello");
-    wait_until("it is synced", || {
+    wait_until("the output is synced", || {
         let info = session.info("t");
         (info.durable_offset == info.end_offset && info.end_offset == 7).then_some(())
     });
 }
 
 #[test]
-fn an_idle_terminal_costs_the_host_little() {
+fn an_idle_terminal_uses_little_memory_of_the_host() {
     const COUNT: u64 = 60;
     for kind in [Shell::Plain, Shell::Bash] {
         let host = Host::start();
@@ -198,9 +200,11 @@ fn an_idle_terminal_costs_the_host_little() {
                 *shell = kind;
             }
             session.open(opening);
-            wait_until("it prompts", || (session.info(&id).end_offset > 0).then_some(()));
+            wait_until("the shell shows its prompt", || {
+                (session.info(&id).end_offset > 0).then_some(())
+            });
         };
-        // What is made once, for all, is not counted.
+        // Memory that is allocated once for all terminals is not counted.
         (0..5).for_each(&mut open);
         let before = rss_kib(host.pid());
         (5..5 + COUNT).for_each(&mut open);

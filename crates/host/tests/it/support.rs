@@ -1,4 +1,4 @@
-//! A host of one's own for each test, and what is asked of it again and again.
+//! A separate host for each test, and the requests that many tests send.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use host::client::Client;
 use wire::{Event, ReplyCode, Request, Shell, TerminalInfo};
 
-/// How long anything may take before a test gives up.
+/// How long a test waits for a condition before it fails.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub const EXE: &str = env!("CARGO_BIN_EXE_stead-host");
@@ -47,7 +47,7 @@ impl Host {
 
     pub fn start_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let dir = Dir::new();
-        // The instance's name is also its cgroup's, and tests run at the same time.
+        // The cgroup is named after the directory, so that concurrent tests need different names.
         let run = dir.0.join(dir.0.file_name().unwrap());
         let mut command = Command::new(EXE);
         command.arg("host").arg("--dir").arg(&run).args(args);
@@ -70,12 +70,12 @@ impl Host {
         Session::connect(&self.run)
     }
 
-    /// The directory of a terminal.
+    /// Returns the directory of a terminal.
     pub fn terminal(&self, id: &str) -> PathBuf {
         self.dir.0.join("terminals").join(id)
     }
 
-    /// A request that opens a terminal; `seq` is filled in by whoever asks.
+    /// Returns a request that opens a terminal; [`Session::open`] sets its `seq`.
     pub fn opening(&self, id: &str, argv: &[&str]) -> Request {
         use std::os::unix::ffi::OsStrExt;
         Request::Open {
@@ -101,12 +101,12 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let until = Instant::now() + TIMEOUT;
-        let mut told = false;
+        let mut requested = false;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
-            // It may take a moment until it has seen that the connections of a test are gone.
-            if !told && let Ok(mut client) = Client::connect(&self.run) {
+            // The host may not have noticed yet that the connections of the test are closed.
+            if !requested && let Ok(mut client) = Client::connect(&self.run) {
                 let seq = client.seq();
-                told = client.ask(&Request::Shutdown { seq }, TIMEOUT).is_ok();
+                requested = client.ask(&Request::Shutdown { seq }, TIMEOUT).is_ok();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -121,7 +121,7 @@ pub struct Session {
     pub boot_id: String,
     pub pid: u32,
     pub output: Vec<u8>,
-    /// Everything else that was not an answer, in order.
+    /// All other events that are not answers, in order.
     pub events: Vec<Event>,
 }
 
@@ -129,23 +129,23 @@ impl Session {
     pub fn connect(run: &Path) -> Self {
         let mut client = Client::connect(run).unwrap();
         let Event::Hello { version, boot_id, pid, .. } = client.receive(TIMEOUT).unwrap() else {
-            panic!("the host speaks first, with its hello")
+            panic!("the first event of a host is its hello")
         };
         assert_eq!(version, wire::VERSION);
         Self { client, boot_id, pid, output: Vec::new(), events: Vec::new() }
     }
 
-    /// Asks, with a number of its own in place of the request's.
+    /// Sends a request with the next sequence number. Returns its answer.
     pub fn ask(&mut self, make: impl FnOnce(u32) -> Request) -> Event {
         let seq = self.client.seq();
         self.client.ask(&make(seq), TIMEOUT).unwrap()
     }
 
-    /// The code a request is answered with.
+    /// Sends a request. Returns the code and the message of the reply.
     pub fn code(&mut self, make: impl FnOnce(u32) -> Request) -> (ReplyCode, String) {
         match self.ask(make) {
             Event::Reply { code, message, .. } => (code, message),
-            other => panic!("no reply but {other:?}"),
+            other => panic!("expected a reply, got {other:?}"),
         }
     }
 
@@ -181,7 +181,7 @@ impl Session {
     pub fn list(&mut self) -> Vec<TerminalInfo> {
         match self.ask(|seq| Request::List { seq }) {
             Event::Terminals { terminals, .. } => terminals,
-            other => panic!("no list but {other:?}"),
+            other => panic!("expected a list, got {other:?}"),
         }
     }
 
@@ -189,7 +189,7 @@ impl Session {
         self.list().into_iter().find(|info| info.terminal == terminal).unwrap()
     }
 
-    /// Takes one event in; output is collected, checked to be without a hole.
+    /// Receives one event, and collects the output.
     pub fn step(&mut self) -> Event {
         let event = self.client.receive(TIMEOUT).unwrap_or_else(|error| {
             let events: Vec<String> = self
@@ -197,7 +197,7 @@ impl Session {
                 .iter()
                 .map(|event| format!("{event:?}").chars().take(120).collect())
                 .collect();
-            panic!("{error}; so far {:?} and {events:#?}", text(&self.output))
+            panic!("{error}; output so far {:?}, events {events:#?}", text(&self.output))
         });
         match &event {
             Event::Output { bytes, .. } => self.output.extend_from_slice(bytes),
@@ -206,14 +206,14 @@ impl Session {
         event
     }
 
-    /// Takes events in until the output contains a text.
+    /// Receives events until the output contains a text.
     pub fn see(&mut self, wanted: &str) {
         while !contains(&self.output, wanted.as_bytes()) {
             self.step();
         }
     }
 
-    /// Takes events in until a terminal's end is reported.
+    /// Receives events until a terminal's exit is reported.
     pub fn exited(&mut self, wanted: &str) -> (u64, i32, i32) {
         loop {
             if let Event::Exited { terminal, offset, code, signal } = self.step()
@@ -234,20 +234,20 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[start..]).into_owned()
 }
 
-/// Waits for a condition by looking again and again, for what cannot be waited for otherwise.
-pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until a condition holds, for conditions without an event.
+pub fn wait_until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < until, "in vain: {what}");
-        // Only so that looking does not keep from happening what is looked for.
+        assert!(Instant::now() < until, "timed out waiting until {what}");
+        // Leaves the CPU to the processes under test.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Whether a process exists and is no zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))

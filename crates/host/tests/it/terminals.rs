@@ -1,4 +1,4 @@
-//! Opening, typing, resizing, ending.
+//! Opening, using, resizing and closing terminals.
 
 use wire::{Event, ReplyCode, Request};
 
@@ -20,11 +20,11 @@ fn typed_input_is_run_and_its_output_is_sent() {
     session.input("t", b"exit 7\n");
     let (offset, code, signal) = session.exited("t");
     assert_eq!((code, signal), (7, 0), "{}", text(&session.output));
-    assert_eq!(offset, session.output.len() as u64, "all output came before the end");
+    assert_eq!(offset, session.output.len() as u64, "all output comes before the exit");
 }
 
 #[test]
-fn what_is_shown_is_in_the_same_stream_as_what_is_said() {
+fn a_notice_is_in_the_same_stream_as_output() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["cat"]));
@@ -33,19 +33,19 @@ fn what_is_shown_is_in_the_same_stream_as_what_is_said() {
         let (terminal, data) = (terminal.to_owned(), data.to_vec());
         move |seq| Request::Show { seq, terminal, data }
     };
-    session.ok(show("t", b"for the eyes alone"));
-    session.see("for the eyes alone");
+    session.ok(show("t", b"a notice"));
+    session.see("a notice");
     assert_eq!(session.info("t").end_offset, session.output.len() as u64);
     assert_eq!(session.code(show("other", b"x")).0, ReplyCode::NoSuchTerminal);
     assert_eq!(session.code(show("t", &[b'x'; wire::MAX_DATA + 1])).0, ReplyCode::BadRequest);
 }
 
 #[test]
-fn one_that_waits_ends_with_its_server_unless_it_was_used() {
+fn an_unused_host_exits_when_its_server_disconnects() {
     let greet = |session: &mut Session| {
         let hello = Request::Hello { version: wire::VERSION, features: 0 };
         session.client.send(&hello).unwrap();
-        // Answered after the greeting was heard.
+        // The answer shows that the host has received the greeting.
         session.ok(|seq| Request::Ping { seq });
     };
     let used = Host::start_with(&["--leave-unused"], |_| ());
@@ -56,7 +56,7 @@ fn one_that_waits_ends_with_its_server_unless_it_was_used() {
     used.connect().ok(|seq| Request::Ping { seq });
 
     let unused = Host::start_with(&["--leave-unused"], |_| ());
-    // A process that only connects and disconnects is no server.
+    // A client that sends no greeting is not a server.
     unused.connect().ok(|seq| Request::Ping { seq });
     let (mut one, mut other) = (unused.connect(), unused.connect());
     greet(&mut one);
@@ -65,7 +65,7 @@ fn one_that_waits_ends_with_its_server_unless_it_was_used() {
     other.ok(|seq| Request::Ping { seq });
     assert!(is_alive(unused.pid()));
     drop(other);
-    wait_until("it ends", || (!is_alive(unused.pid())).then_some(()));
+    wait_until("the host exits", || (!is_alive(unused.pid())).then_some(()));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn exit_status_is_kept_until_it_is_acknowledged() {
 }
 
 #[test]
-fn the_last_words_of_a_killed_program_are_read() {
+fn the_last_output_of_a_killed_program_is_read() {
     let host = Host::start();
     let mut session = host.connect();
     // Raw mode, so that the count is exact; more than a page of the kernel's buffer.
@@ -106,7 +106,7 @@ fn the_last_words_of_a_killed_program_are_read() {
 }
 
 #[test]
-fn a_child_left_in_the_background_does_not_delay_the_end() {
+fn a_background_process_does_not_delay_the_exit_report() {
     let host = Host::start();
     let mut session = host.connect();
     let script = "(trap '' HUP; while :; do echo more; done) & echo first; exit 3";
@@ -137,7 +137,7 @@ fn a_write_id_is_applied_once() {
 }
 
 #[test]
-fn input_waits_for_a_program_that_does_not_read_up_to_a_bound() {
+fn input_for_a_program_that_does_not_read_is_bounded() {
     let host = Host::start();
     let mut session = host.connect();
     let script = "stty raw -echo; sleep 1000000 & trap 'head -c 60000 | cksum; exit' USR1; \
@@ -226,7 +226,7 @@ fn a_signal_goes_to_the_foreground_group() {
 }
 
 #[test]
-fn closing_leaves_no_process_whatever_it_did_to_hide() {
+fn closing_kills_every_process_even_a_daemonized_one() {
     for with_cgroup in [true, false] {
         let host = Host::start_with(if with_cgroup { &[] } else { &["--no-cgroup"] }, |_| ());
         let mut session = host.connect();
@@ -254,8 +254,8 @@ fn closing_leaves_no_process_whatever_it_did_to_hide() {
                 })
                 .count()
         };
-        // The shell, three sleepers and at least the one that is stopped.
-        wait_until("all have started", || (alive() >= 4).then_some(()));
+        // The shell and three sleeping processes.
+        wait_until("all processes have started", || (alive() >= 4).then_some(()));
         session.ok(|seq| Request::Close { seq, terminal: "t".into() });
         assert_eq!(alive(), 0, "with_cgroup {with_cgroup}");
         assert!(session.list().is_empty());
@@ -280,7 +280,7 @@ fn ancestors(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_be_opened_is_reported_precisely() {
+fn a_terminal_that_cannot_be_opened_is_refused_with_the_reason() {
     let host = Host::start_with(&["--max-terminals", "2"], |_| ());
     let mut session = host.connect();
     session.open(host.opening("t", &["cat"]));
@@ -302,7 +302,7 @@ fn what_cannot_be_opened_is_reported_precisely() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_no_reason_not_to_start() {
+fn a_program_starts_even_if_its_directory_does_not_exist() {
     let host = Host::start();
     let mut session = host.connect();
     let mut opening = host.opening("t", &["sh", "-c", "pwd; exec sleep 1000000"]);
@@ -318,7 +318,7 @@ fn a_directory_that_is_gone_is_no_reason_not_to_start() {
 }
 
 #[test]
-fn a_terminal_goes_on_at_the_end_of_its_log_under_another_host() {
+fn another_host_continues_a_terminal_at_the_end_of_its_log() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["sh", "-c", "echo one"]));
@@ -342,7 +342,7 @@ fn a_terminal_goes_on_at_the_end_of_its_log_under_another_host() {
 }
 
 #[test]
-fn a_killed_client_costs_nothing() {
+fn clients_that_disconnect_leave_no_connection_behind() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["sh"]));
@@ -360,5 +360,5 @@ fn a_killed_client_costs_nothing() {
         }
         other => panic!("{other:?}"),
     };
-    wait_until("only ours is left", || (connections(&mut session) == 1).then_some(()));
+    wait_until("only this connection is left", || (connections(&mut session) == 1).then_some(()));
 }

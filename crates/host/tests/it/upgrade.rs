@@ -6,12 +6,12 @@ use wire::{ReplyCode, Request};
 
 use crate::support::{EXE, Host, Session, text, wait_until};
 
-/// Connects again after the host let go of its connections.
+/// Reconnects after the host closed its connections.
 fn upgraded(host: &Host, session: Session) -> Session {
     let boot_id = session.boot_id.clone();
     drop(session);
     let session = host.connect();
-    assert_eq!(session.boot_id, boot_id, "it is the same host");
+    assert_eq!(session.boot_id, boot_id, "another host answered");
     assert_eq!(session.pid, host.pid());
     session
 }
@@ -24,7 +24,7 @@ fn a_hundred_upgrades_keep_shells_output_and_exit_codes() {
     session.open(host.opening("counter", &["sh", "-c", "i=0; while :; do echo $((i+=1)); done"]));
     session.open(host.opening("gone", &["sh", "-c", "exit 5"]));
     let shell = session.info("shell").pid;
-    wait_until("it exits", || session.info("gone").exited.then_some(()));
+    wait_until("the program exits", || session.info("gone").exited.then_some(()));
     for round in 0..100 {
         let id = format!("ends-{round}");
         session.open(host.opening(&id, &["sh", "-c", &format!("read x; exit {}", round % 7)]));
@@ -44,7 +44,7 @@ fn a_hundred_upgrades_keep_shells_output_and_exit_codes() {
     session.input("shell", b"echo same $$\n");
     session.see(&format!("same {shell}"));
 
-    // Every number once, in order, over all of it.
+    // The output contains every number once, in order, across all upgrades.
     let mut other = host.connect();
     other.ok(|seq| Request::Signal { seq, terminal: "counter".into(), signal: 9 });
     other.attach("counter", 0);
@@ -60,7 +60,7 @@ fn a_hundred_upgrades_keep_shells_output_and_exit_codes() {
 }
 
 #[test]
-fn write_ids_and_waiting_input_survive_an_upgrade() {
+fn write_ids_and_pending_input_survive_an_upgrade() {
     let host = Host::start();
     let mut session = host.connect();
     let script = "stty raw -echo; sleep 1000000 & trap 'head -c 60000 | cksum; exit' USR1; \
@@ -94,7 +94,7 @@ fn write_ids_and_waiting_input_survive_an_upgrade() {
 }
 
 #[test]
-fn an_executable_that_does_not_work_is_refused_and_nothing_changes() {
+fn an_executable_that_fails_its_check_is_refused() {
     let host = Host::start();
     let mut session = host.connect();
     session.open(host.opening("t", &["sh"]));

@@ -1,4 +1,4 @@
-//! A terminal with a real shell in a real host, and what is asked of it.
+//! A terminal with a real shell in a real host, and the requests that many tests send.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 pub struct Bench {
     pub session: Session,
     pub terminal: String,
-    /// The directory its shell began in.
+    /// The directory in which its shell started.
     pub work: PathBuf,
 }
 
@@ -33,9 +33,9 @@ pub struct Spec {
     pub keep: (u64, u64),
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandResult {
     pub outcome: Outcome,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
@@ -44,11 +44,11 @@ pub struct Ran {
     pub changed: Sections,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// From the request to the report of its end.
+    /// The time from the request to the report of the end.
     pub took: Duration,
 }
 
-impl Ran {
+impl CommandResult {
     pub fn text(&self) -> (i32, &str, &str) {
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         (self.exit_code.unwrap_or(-1), text(&self.stdout), text(&self.stderr))
@@ -60,7 +60,7 @@ impl Bench {
         Self::with(host, shell, Vec::new())
     }
 
-    /// A terminal whose shell begins with a state.
+    /// Opens a terminal whose shell starts with a state.
     pub fn with(host: &Host, shell: Shell, state: Sections) -> Self {
         let program = match shell {
             Shell::Zsh => "/bin/zsh",
@@ -70,7 +70,7 @@ impl Bench {
         Self::running(host, &[program], shell, state)
     }
 
-    /// A terminal that runs a program driven as a kind of shell.
+    /// Opens a terminal that runs a program which is driven as a kind of shell.
     pub fn running(host: &Host, program: &[&str], shell: Shell, state: Sections) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let terminal = format!("term_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -78,7 +78,7 @@ impl Bench {
         let home = host.dir.0.join("home");
         fs::create_dir_all(&work).unwrap();
         fs::create_dir_all(&home).unwrap();
-        // The system's own prompt names user and machine.
+        // The default prompt of the system contains the names of the user and the machine.
         if !home.join(".bashrc").exists() {
             fs::write(home.join(".bashrc"), "PS1='$ '\n").unwrap();
         }
@@ -115,7 +115,7 @@ impl Bench {
         }
     }
 
-    /// Hands a command in; how that was answered.
+    /// Submits a command. Returns the code of the reply.
     pub fn submit(&mut self, spec: &Spec) -> ReplyCode {
         let (terminal, spec) = (self.terminal.clone(), spec.clone());
         let code = self.session.code(|seq| Request::Exec {
@@ -135,7 +135,7 @@ impl Bench {
         code.0
     }
 
-    /// Takes events in until one is what is waited for.
+    /// Receives events until `wanted` returns a value for one of them.
     pub fn until<T>(&mut self, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
         loop {
             let event = self.session.step();
@@ -146,11 +146,11 @@ impl Bench {
     }
 
     /// Waits for the end of a command.
-    pub fn done(&mut self, id: &str) -> Ran {
+    pub fn done(&mut self, id: &str) -> CommandResult {
         let mut ran = self.until(|event| match event {
             Event::Done {
                 command, outcome, exit_code, signal, shell_restarted, changed, ..
-            } if command == id => Some(Ran {
+            } if command == id => Some(CommandResult {
                 outcome: *outcome,
                 exit_code: *exit_code,
                 signal: *signal,
@@ -167,7 +167,7 @@ impl Bench {
         ran
     }
 
-    pub fn run_spec(&mut self, spec: &Spec) -> Ran {
+    pub fn run_spec(&mut self, spec: &Spec) -> CommandResult {
         let begun = Instant::now();
         assert_eq!(self.submit(spec), ReplyCode::Ok);
         let mut took = None;
@@ -182,12 +182,12 @@ impl Bench {
         ran
     }
 
-    pub fn run(&mut self, text: &str) -> Ran {
+    pub fn run(&mut self, text: &str) -> CommandResult {
         let spec = self.spec(text.as_bytes());
         self.run_spec(&spec)
     }
 
-    /// All that is kept of a stream.
+    /// Returns all kept bytes of a stream.
     pub fn output(&mut self, id: &str, stream: Stream) -> Vec<u8> {
         let mut all = Vec::new();
         let mut from = 0;
@@ -202,28 +202,28 @@ impl Bench {
                     from = next;
                     all.extend_from_slice(&bytes);
                 }
-                other => panic!("no chunk but {other:?}"),
+                other => panic!("expected a chunk, got {other:?}"),
             }
         }
     }
 
-    /// A person types.
+    /// Types text as a person would.
     pub fn types(&mut self, text: &str) {
         let terminal = self.terminal.clone();
         self.session.input(&terminal, text.as_bytes());
     }
 
-    /// Everything shown on the screen so far, as it was sent.
+    /// Returns the bytes that were sent to the screen so far.
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.session.output).into_owned()
     }
 
-    /// Connects again, to a host that closed the connection.
+    /// Reconnects to a host that closed the connection.
     pub fn reconnect(&mut self, host: &Host) {
         self.session = host.connect();
     }
 
-    /// Ends the terminal.
+    /// Closes the terminal.
     pub fn close(mut self) {
         let terminal = self.terminal.clone();
         let seq = self.session.client.seq();

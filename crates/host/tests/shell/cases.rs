@@ -1,4 +1,4 @@
-//! Plays case files: each case is a fresh terminal in an empty directory, its steps in order.
+//! Runs the cases in case files: each case has a new terminal in an empty directory and a list of steps.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use wire::{Outcome, Shell, StdinMode};
 
-use crate::bench::{Bench, Ran};
+use crate::bench::{Bench, CommandResult};
 use crate::support::Host;
 
 #[test]
@@ -19,7 +19,7 @@ fn the_given_cases_pass_exactly() {
         path.exists().then_some(path)
     });
     match given {
-        Some(path) => play(&Host::start(), &path),
+        Some(path) => run_file(&Host::start(), &path),
         None => eprintln!("skipped: no case file (set STEAD_CASES)"),
     }
 }
@@ -33,16 +33,16 @@ fn our_own_cases_pass_exactly() {
     assert!(!files.is_empty());
     let host = Host::start();
     for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "json")) {
-        play(&host, file);
+        run_file(&host, file);
     }
 }
 
-fn play(host: &Host, path: &Path) {
+fn run_file(host: &Host, path: &Path) {
     let text = std::fs::read_to_string(path).unwrap();
     let cases: Value = serde_json::from_str(&text).unwrap();
     let only = std::env::var("STEAD_CASE").ok();
     let mut failures = Vec::new();
-    let mut played = 0;
+    let mut count = 0;
     for case in cases.as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
@@ -51,25 +51,25 @@ fn play(host: &Host, path: &Path) {
         if let Some(shell) = case["shell"].as_str()
             && !Path::new("/bin").join(shell).exists()
         {
-            eprintln!("skipped {name}: there is no {shell}");
+            eprintln!("skipped {name}: {shell} is not installed");
             continue;
         }
-        played += 1;
-        if let Err(why) = play_case(host, case) {
+        count += 1;
+        if let Err(why) = run_case(host, case) {
             eprintln!("FAILED {name}: {why}");
             failures.push(name.to_owned());
         }
     }
-    eprintln!("{}: {} of {played} passed", path.display(), played - failures.len());
+    eprintln!("{}: {} of {count} passed", path.display(), count - failures.len());
     assert!(failures.is_empty(), "failed: {failures:?}");
 }
 
-fn play_case(host: &Host, case: &Value) -> Result<(), String> {
+fn run_case(host: &Host, case: &Value) -> Result<(), String> {
     let shell = match case["shell"].as_str() {
         None | Some("bash") => Shell::Bash,
         Some("zsh") => Shell::Zsh,
         Some("sh" | "busybox") => Shell::Sh,
-        Some(other) => return Err(format!("no such shell: {other}")),
+        Some(other) => return Err(format!("unknown shell {other}")),
     };
     let mut bench = match case["shell"].as_str() {
         Some("busybox") => Bench::running(host, &["busybox", "sh"], shell, Vec::new()),
@@ -103,7 +103,7 @@ fn play_case(host: &Host, case: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn check(expect: &Value, ran: &Ran) -> Result<(), String> {
+fn check(expect: &Value, ran: &CommandResult) -> Result<(), String> {
     for (key, wanted) in expect.as_object().unwrap() {
         let same = match key.as_str() {
             "exit_code" => ran.exit_code.map(i64::from) == wanted.as_i64(),
@@ -118,9 +118,7 @@ fn check(expect: &Value, ran: &Ran) -> Result<(), String> {
             "stdout_sha256" => {
                 piped("sha256sum", &ran.stdout).starts_with(wanted.as_str().unwrap_or("?"))
             }
-            "max_ms" => {
-                wanted.as_u64().is_some_and(|most| ran.took.as_millis() <= u128::from(most))
-            }
+            "max_ms" => wanted.as_u64().is_some_and(|max| ran.took.as_millis() <= u128::from(max)),
             "shell_restarted" => wanted.as_bool() == Some(ran.shell_restarted),
             other => return Err(format!("unknown expectation {other}")),
         };

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use wire::{Event, Outcome, Request, Sections, Shell};
 
-use crate::bench::{Bench, Ran};
+use crate::bench::{Bench, CommandResult};
 use crate::support::{EXE, Host, contains, wait_until};
 
-/// Appended to a text it makes the text doubtful, so that the state is dumped, and does nothing else.
-const DOUBT: &str = "\n#";
+/// A suffix that makes any text not harmless, so that the state is dumped, and has no other effect.
+const FORCE_DUMP: &str = "\n#";
 
 fn state(bench: &mut Bench) -> Sections {
     let terminal = bench.terminal.clone();
     match bench.session.ask(|seq| Request::State { seq, terminal }) {
         Event::StateReply { sections, .. } => sections,
-        other => panic!("no state but {other:?}"),
+        other => panic!("expected a state, got {other:?}"),
     }
 }
 
@@ -22,12 +22,12 @@ fn section(bench: &mut Bench, wanted: &str) -> Vec<u8> {
     state(bench).into_iter().find(|(name, _)| name == wanted).unwrap().1
 }
 
-/// Everything but the exit code of the last command.
+/// Returns the state without the exit code of the last command.
 fn lasting(sections: Sections) -> Sections {
     sections.into_iter().filter(|(name, _)| name != "status").collect()
 }
 
-/// Whether the last command was to tell the state.
+/// Returns whether the drive file of the last command dumps the state.
 fn dumped(host: &Host, bench: &Bench) -> bool {
     let all = host.terminal(&bench.terminal).join("run");
     let runs: Vec<PathBuf> =
@@ -36,34 +36,34 @@ fn dumped(host: &Host, bench: &Bench) -> bool {
     contains(&drive, b"declare -fp")
 }
 
-/// The state that is known is the one the shell has.
-fn the_known_state_is_the_real_one(bench: &mut Bench, what: &str) {
+/// Checks that the known state is the state of the shell.
+fn check_known_state(bench: &mut Bench, what: &str) {
     let known = lasting(state(bench));
-    bench.run(&format!("true{DOUBT}"));
+    bench.run(&format!("true{FORCE_DUMP}"));
     assert_eq!(lasting(state(bench)), known, "{what}");
 }
 
 /// Runs a text until its state was not dumped: the prompt may be redrawn at any time, and the next command
 /// dumps what that changed.
-fn run_short(host: &Host, bench: &mut Bench, text: &str) -> Ran {
+fn run_short(host: &Host, bench: &mut Bench, text: &str) -> CommandResult {
     wait_until(text, || {
         let ran = bench.run(text);
         (!dumped(host, bench)).then_some(ran)
     })
 }
 
-/// A shell that has dumped its state.
-fn calm(host: &Host) -> Bench {
+/// Opens a terminal whose shell has dumped its state.
+fn dumped_shell(host: &Host) -> Bench {
     let mut bench = Bench::new(host, Shell::Bash);
     bench.run("n=0; export A=1; f() { :; }; alias ll='ls -l'; mkdir dir; echo x >file");
     bench
 }
 
 #[test]
-fn a_command_that_does_not_tell_does_what_it_does_when_it_tells() {
+fn a_command_without_a_dump_has_the_same_result_as_with_one() {
     let host = Host::start();
-    let (mut short, mut whole) = (calm(&host), calm(&host));
-    // Each with whether it has to tell.
+    let (mut short, mut whole) = (dumped_shell(&host), dumped_shell(&host));
+    // Each text with whether its state must be dumped.
     let texts = [
         (":", false),
         ("false", false),
@@ -95,31 +95,31 @@ fn a_command_that_does_not_tell_does_what_it_does_when_it_tells() {
         ("command_not_found_handle() { n=9; cd /; echo \"no $1\"; }", true),
         ("nosuchprogram", false),
     ];
-    for (text, tells) in texts {
-        let brief = if tells { short.run(text) } else { run_short(&host, &mut short, text) };
-        assert_eq!(dumped(&host, &short), tells, "{text}");
-        let long = whole.run(&format!("{text}{DOUBT}"));
+    for (text, dumps) in texts {
+        let brief = if dumps { short.run(text) } else { run_short(&host, &mut short, text) };
+        assert_eq!(dumped(&host, &short), dumps, "{text}");
+        let long = whole.run(&format!("{text}{FORCE_DUMP}"));
         assert!(dumped(&host, &whole), "{text}");
-        let neutral = |ran: &Ran, bench: &Bench| {
+        let neutral = |ran: &CommandResult, bench: &Bench| {
             let (code, out, err) = ran.text();
             let work = bench.work.to_str().unwrap();
             format!("{code} {out} {err} {:?}", ran.outcome).replace(work, "WORK")
         };
-        // What `ls` tells of time is not of the shell.
+        // The output of `ls -l` contains times that differ.
         if !text.contains("ls -l") {
             assert_eq!(neutral(&brief, &short), neutral(&long, &whole), "{text}");
         }
         let status = section(&mut short, "status");
         assert_eq!(status, brief.exit_code.unwrap().to_string().into_bytes(), "{text}");
-        the_known_state_is_the_real_one(&mut short, text);
-        the_known_state_is_the_real_one(&mut whole, text);
+        check_known_state(&mut short, text);
+        check_known_state(&mut whole, text);
     }
     short.close();
     whole.close();
 }
 
 #[test]
-fn what_a_name_or_a_hook_came_to_mean_is_heeded() {
+fn a_command_that_triggers_a_function_an_alias_or_a_hook_is_not_harmless() {
     let host = Host::start();
     for (setting, text) in [
         ("ls() { n=$((n+1)); }", "ls"),
@@ -134,7 +134,7 @@ fn what_a_name_or_a_hook_came_to_mean_is_heeded() {
         ("enable -n echo", "echo a"),
         ("builtin() { n=5; }", "true"),
     ] {
-        let mut bench = calm(&host);
+        let mut bench = dumped_shell(&host);
         bench.run(setting);
         bench.run(text);
         assert!(dumped(&host, &bench), "{setting}; {text}");
@@ -143,14 +143,14 @@ fn what_a_name_or_a_hook_came_to_mean_is_heeded() {
 }
 
 #[test]
-fn builtins_that_were_loaded_are_heeded() {
+fn a_loaded_builtin_is_not_harmless() {
     let library = ["/usr/lib/bash/basename", "/usr/local/lib/bash/basename"];
     let Some(library) = library.into_iter().find(|path| std::path::Path::new(path).exists()) else {
-        eprintln!("skipped: this machine has no builtins for bash to load");
+        eprintln!("skipped: no loadable builtins of bash are installed");
         return;
     };
     let host = Host::start();
-    let mut bench = calm(&host);
+    let mut bench = dumped_shell(&host);
     run_short(&host, &mut bench, "id");
     assert_eq!(bench.run(&format!("enable -f {library} basename")).text(), (0, "", ""));
     bench.run("basename /a/b");
@@ -159,27 +159,27 @@ fn builtins_that_were_loaded_are_heeded() {
 }
 
 #[test]
-fn limits_that_a_program_set_from_outside_are_told() {
+fn limits_that_another_process_set_are_reported() {
     let host = Host::start();
-    let mut bench = calm(&host);
+    let mut bench = dumped_shell(&host);
     let pid = bench.session.info(&bench.terminal.clone()).pid;
     for limit in ["500:500", "400:500"] {
         let text = format!("prlimit --pid {pid} --nofile={limit}");
         assert_eq!(run_short(&host, &mut bench, &text).text(), (0, "", ""));
         let limits = section(&mut bench, "limits");
         assert!(contains(&limits, format!("Max open files:{limit}\n").as_bytes()), "{limits:?}");
-        the_known_state_is_the_real_one(&mut bench, limit);
+        check_known_state(&mut bench, limit);
     }
     bench.close();
 }
 
-/// Runs a harmless command until its program is there.
+/// Starts a harmless command and waits until its program runs.
 fn sleeping(host: &Host, bench: &mut Bench) -> String {
     run_short(host, bench, ":");
     let spec = bench.spec(b"sleep 1000; echo never");
     bench.submit(&spec);
     let pid = bench.session.info(&bench.terminal.clone()).pid;
-    wait_until("the program", || {
+    wait_until("the program runs", || {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         let sleeps = |child: &&str| {
             std::fs::read_to_string(format!("/proc/{child}/comm"))
@@ -193,14 +193,14 @@ fn sleeping(host: &Host, bench: &mut Bench) -> String {
 #[test]
 fn a_harmless_command_is_interrupted_cancelled_and_killed_like_any_other() {
     let host = Host::start();
-    let mut bench = calm(&host);
+    let mut bench = dumped_shell(&host);
     let before = lasting(state(&mut bench));
     let id = sleeping(&host, &mut bench);
     let command = id.clone();
     bench.session.ok(|seq| Request::ExecSignal { seq, command, signal: 2 });
     let ran = bench.done(&id);
     assert_eq!((ran.exit_code, ran.stdout.as_slice()), (Some(130), &b""[..]));
-    the_known_state_is_the_real_one(&mut bench, "interrupted");
+    check_known_state(&mut bench, "interrupted");
     assert_eq!(lasting(state(&mut bench)), before);
 
     let id = sleeping(&host, &mut bench);
@@ -214,15 +214,15 @@ fn a_harmless_command_is_interrupted_cancelled_and_killed_like_any_other() {
     run_short(&host, &mut bench, ":");
     let ran = bench.run(&format!("/bin/kill -9 {pid}; echo never"));
     assert_eq!((ran.shell_restarted, ran.text()), (true, (137, "", "")));
-    the_known_state_is_the_real_one(&mut bench, "killed");
+    check_known_state(&mut bench, "killed");
     assert_eq!(lasting(state(&mut bench)), before);
     bench.close();
 }
 
 #[test]
-fn what_a_key_of_a_person_does_is_not_missed() {
+fn a_change_by_a_bound_key_of_a_person_is_found() {
     let host = Host::start();
-    let mut bench = calm(&host);
+    let mut bench = dumped_shell(&host);
     bench.run(r#"bind -x '"\C-g": n=$((n+1))'"#);
     run_short(&host, &mut bench, ":");
     bench.types("\x07");
@@ -233,9 +233,9 @@ fn what_a_key_of_a_person_does_is_not_missed() {
 }
 
 #[test]
-fn another_executable_ends_a_harmless_command() {
+fn a_harmless_command_ends_under_another_executable() {
     let host = Host::start();
-    let mut bench = calm(&host);
+    let mut bench = dumped_shell(&host);
     run_short(&host, &mut bench, ":");
     bench.run("mkfifo go");
     let spec = bench.spec(b"echo before; cat <go; echo end");
@@ -246,7 +246,7 @@ fn another_executable_ends_a_harmless_command() {
     std::fs::write(bench.work.join("go"), "data\n").unwrap();
     let ran = bench.done(&spec.command);
     assert_eq!(ran.text(), (0, "before\ndata\nend\n", ""));
-    the_known_state_is_the_real_one(&mut bench, "upgraded");
+    check_known_state(&mut bench, "upgraded");
     run_short(&host, &mut bench, ":");
     bench.close();
 }

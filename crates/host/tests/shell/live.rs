@@ -1,4 +1,4 @@
-//! One live shell for an agent and a person.
+//! One live shell that an agent and a person share.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{Host, TIMEOUT, contains, is_alive, wait_until};
 /// Waits until the shell has a child of that name.
 fn child(bench: &mut Bench, name: &str) {
     let pid = bench.session.info(&bench.terminal.clone()).pid;
-    wait_until("the child", || {
+    wait_until("the child runs", || {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_ascii_whitespace().find(|child| {
             let comm = std::fs::read_to_string(format!("/proc/{child}/comm"));
@@ -21,7 +21,7 @@ fn child(bench: &mut Bench, name: &str) {
 }
 
 #[test]
-fn a_person_sees_what_is_run_as_if_it_had_been_typed() {
+fn a_command_is_shown_as_if_it_had_been_typed() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.session.see("$ ");
@@ -37,7 +37,7 @@ fn a_person_sees_what_is_run_as_if_it_had_been_typed() {
 }
 
 #[test]
-fn what_a_person_had_half_typed_is_still_there() {
+fn a_half_typed_line_survives_a_command() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.session.see("$ ");
@@ -51,7 +51,7 @@ fn what_a_person_had_half_typed_is_still_there() {
 }
 
 #[test]
-fn what_a_person_does_is_reported_and_shared() {
+fn a_command_that_a_person_types_is_reported_and_changes_the_same_shell() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("shared=agent");
@@ -74,7 +74,7 @@ fn what_a_person_does_is_reported_and_shared() {
 }
 
 #[test]
-fn a_persons_program_is_never_typed_into() {
+fn no_key_is_typed_into_a_persons_program() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.session.see("$ ");
@@ -99,7 +99,7 @@ fn a_persons_program_is_never_typed_into() {
 }
 
 #[test]
-fn a_command_that_asks_at_the_terminal_says_so_and_gets_an_answer() {
+fn a_command_that_reads_the_terminal_is_reported_and_gets_typed_input() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     let spec = bench.spec(b"bash -c 'read -rp Name: name </dev/tty 2>/dev/tty; echo hello $name'");
@@ -119,7 +119,7 @@ fn a_command_that_asks_at_the_terminal_says_so_and_gets_an_answer() {
 }
 
 #[test]
-fn variables_and_directory_hold_for_one_command() {
+fn the_variables_and_directory_of_a_command_apply_to_it_alone() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("export A=outer; B=plain; cd /; cd /usr");
@@ -176,7 +176,7 @@ fn input_is_given_or_fed_once() {
 }
 
 #[test]
-fn a_signal_reaches_the_command_and_the_shell_lives_on() {
+fn a_signal_reaches_the_command_and_the_shell_survives() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("kept=1");
@@ -193,7 +193,7 @@ fn a_signal_reaches_the_command_and_the_shell_lives_on() {
             child(&mut bench, "sleep");
         } else {
             let pid = bench.session.info(&bench.terminal.clone()).pid;
-            wait_until("the loop", || {
+            wait_until("the loop runs", || {
                 let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
                 stat.contains(") R ").then_some(())
             });
@@ -209,7 +209,7 @@ fn a_signal_reaches_the_command_and_the_shell_lives_on() {
 }
 
 #[test]
-fn a_cancelled_command_ends_as_by_a_time_out() {
+fn a_cancelled_command_ends_as_after_a_timeout() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("kept=1; sleep 300 & echo $! > older");
@@ -237,7 +237,7 @@ fn a_cancelled_command_ends_as_by_a_time_out() {
 }
 
 #[test]
-fn an_older_job_lives_on_however_the_shell_ends() {
+fn an_older_job_survives_every_kind_of_exit_of_the_shell() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     for end in ["exit 3", "kill -9 $$", "kill -TERM $$", "exec true", "set -e; false"] {
@@ -280,7 +280,7 @@ fn late_output_belongs_to_its_command() {
 }
 
 #[test]
-fn endless_output_costs_no_more_than_its_bound() {
+fn endless_output_is_bounded_on_disk() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     let mut spec = bench.spec(b"echo start; yes");
@@ -300,7 +300,7 @@ fn endless_output_costs_no_more_than_its_bound() {
 }
 
 #[test]
-fn a_script_is_applied_quietly() {
+fn a_script_is_applied_without_output() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.session.see("$ ");
@@ -331,7 +331,7 @@ fn a_terminal_opened_with_a_state_has_it() {
     let terminal = bench.terminal.clone();
     let state = match bench.session.ask(|seq| Request::State { seq, terminal }) {
         Event::StateReply { sections, .. } => sections,
-        other => panic!("no state but {other:?}"),
+        other => panic!("expected a state, got {other:?}"),
     };
     let mut other = Bench::with(&host, Shell::Bash, state.clone());
     let ran = other.run(concat!(
@@ -348,7 +348,7 @@ fn a_terminal_opened_with_a_state_has_it() {
     let terminal = other.terminal.clone();
     let again = match other.session.ask(|seq| Request::State { seq, terminal }) {
         Event::StateReply { sections, .. } => sections,
-        other => panic!("no state but {other:?}"),
+        other => panic!("expected a state, got {other:?}"),
     };
     for ((name, before), (_, after)) in state.iter().zip(&again) {
         if name != "vars" {
@@ -360,7 +360,7 @@ fn a_terminal_opened_with_a_state_has_it() {
 }
 
 #[test]
-fn a_new_executable_of_the_host_goes_on_with_running_commands() {
+fn running_commands_continue_under_another_executable_of_the_host() {
     let host = Host::start();
     let mut idle = Bench::new(&host, Shell::Bash);
     idle.run("kept=idle; f() { echo $kept; }");
@@ -393,7 +393,7 @@ fn a_new_executable_of_the_host_goes_on_with_running_commands() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_reported_and_its_parent_taken() {
+fn a_shell_starts_in_the_parent_of_a_removed_directory() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("mkdir -p a/b; cd a/b; rmdir ../b");
@@ -429,12 +429,12 @@ fn a_host_that_is_killed_leaves_no_process() {
     let mut host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     let ran = bench.run("read -r _ _ _ _ _ session _ </proc/$$/stat; echo $$ $session");
-    let told = String::from_utf8(ran.stdout).unwrap();
-    let pids: Vec<u32> = told.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    assert!(pids.len() == 2 && pids.iter().all(|pid| is_alive(*pid)), "{told}");
+    let output = String::from_utf8(ran.stdout).unwrap();
+    let pids: Vec<u32> = output.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| is_alive(*pid)), "{output}");
     host.process.kill().unwrap();
     host.process.wait().unwrap();
-    wait_until("the shell and its session's leader end", || {
+    wait_until("the shell and its session leader exit", || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     });
 }

@@ -1,15 +1,15 @@
 //! Commands in real shells, through a real host.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod again;
 mod bench;
 mod cases;
-mod ends;
+mod exits;
 mod harmless;
 mod live;
-mod places;
 mod prompts;
 mod remote;
+mod restarts;
+mod run_dirs;
 #[path = "../it/support.rs"]
 #[allow(dead_code)]
 mod support;

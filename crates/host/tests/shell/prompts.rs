@@ -1,4 +1,4 @@
-//! The prompt a person sees after a command of an agent's.
+//! The prompt that a person sees after a command of an agent.
 
 use wire::{Event, Shell};
 
@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::support::Host;
 
 #[test]
-fn the_prompt_shows_where_a_command_went() {
+fn the_prompt_shows_the_directory_that_a_command_changed_to() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("PS1='<\\w> '");
@@ -23,7 +23,7 @@ fn the_prompt_shows_where_a_command_went() {
 }
 
 #[test]
-fn a_command_right_behind_the_start_is_shown_at_the_prompt() {
+fn a_command_right_after_the_start_is_shown_at_the_prompt() {
     let host = Host::start();
     for _ in 0..20 {
         let mut bench = Bench::new(&host, Shell::Bash);
@@ -36,7 +36,7 @@ fn a_command_right_behind_the_start_is_shown_at_the_prompt() {
 }
 
 #[test]
-fn what_was_half_typed_outlives_a_new_prompt() {
+fn a_half_typed_line_survives_a_redraw() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("PS1='<\\w> '; cd /");
@@ -51,7 +51,7 @@ fn what_was_half_typed_outlives_a_new_prompt() {
 }
 
 #[test]
-fn what_a_prompt_runs_is_run_for_it() {
+fn a_prompt_command_runs_once_per_prompt() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("PS1='first\\n\\w> '; PROMPT_COMMAND='n=$((n+1)); echo drawn $n'");
@@ -67,12 +67,12 @@ fn what_a_prompt_runs_is_run_for_it() {
 }
 
 #[test]
-fn what_a_person_typed_is_reported_each_time_and_what_was_not_never() {
+fn each_command_that_a_person_types_is_reported_once() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("HISTCONTROL=ignoreboth; PS1='<\\w> '");
     bench.session.see("> ");
-    let told = |bench: &mut Bench| {
+    let typed = |bench: &mut Bench| {
         bench.until(|event| match event {
             Event::Typed { text, exit_code, .. } => {
                 Some((String::from_utf8(text.clone()).unwrap(), *exit_code))
@@ -82,18 +82,18 @@ fn what_a_person_typed_is_reported_each_time_and_what_was_not_never() {
     };
     for _ in 0..2 {
         bench.types("(exit 4)\r");
-        assert_eq!(told(&mut bench), ("(exit 4)".to_owned(), Some(4)));
+        assert_eq!(typed(&mut bench), ("(exit 4)".to_owned(), Some(4)));
     }
     bench.types("\x1b[A\r");
-    assert_eq!(told(&mut bench), ("(exit 4)".to_owned(), Some(4)));
+    assert_eq!(typed(&mut bench), ("(exit 4)".to_owned(), Some(4)));
     bench.types("\r");
     bench.types(" echo hid\r");
     bench.session.see("hid\r\n");
     bench.types("echo last\r");
-    assert_eq!(told(&mut bench), ("echo last".to_owned(), Some(0)));
+    assert_eq!(typed(&mut bench), ("echo last".to_owned(), Some(0)));
     bench.run("exit 1");
     bench.types("\r");
     bench.types("echo again\r");
-    assert_eq!(told(&mut bench), ("echo again".to_owned(), Some(0)));
+    assert_eq!(typed(&mut bench), ("echo again".to_owned(), Some(0)));
     bench.close();
 }

@@ -1,9 +1,9 @@
-//! Commands with state over an executor that only knows `sh -c`.
+//! Commands with state over an executor that can only run `sh -c`.
 
 use std::process::{Command, Stdio};
 
 use shell::State;
-use shell::remote::{self, Ran};
+use shell::remote::{self, RemoteResult};
 
 /// A provider that can run one command at a time and keeps nothing between them.
 struct Executor {
@@ -22,7 +22,7 @@ impl Executor {
         text: &str,
         env: &[(Vec<u8>, Vec<u8>)],
         cwd: Option<&[u8]>,
-    ) -> (Ran, String) {
+    ) -> (RemoteResult, String) {
         use std::os::unix::ffi::OsStrExt;
         self.commands += 1;
         let mark = format!("mark{:020}x{}", self.commands, std::process::id());
@@ -56,41 +56,46 @@ fn check(executor: &mut Executor, text: &str, code: i32, stdout: &str) {
 
 #[test]
 fn a_shell_with_bash_keeps_its_state() {
-    let mut it = Executor::new("/usr/bin:/bin");
-    check(&mut it, "echo hi; (exit 3)", 3, "hi\n");
-    check(&mut it, "echo $?", 0, "3\n");
+    let mut executor = Executor::new("/usr/bin:/bin");
+    check(&mut executor, "echo hi; (exit 3)", 3, "hi\n");
+    check(&mut executor, "echo $?", 0, "3\n");
     check(
-        &mut it,
+        &mut executor,
         "cd /usr; export E=$'a\\nb'; x='q r'; a=(1 'two 2'); f() { echo f:$1; }; alias hi='echo hi'",
         0,
         "",
     );
     check(
-        &mut it,
+        &mut executor,
         "pwd; printf %s \"$E\"; echo; echo $x \"${a[1]}\"; f z; hi",
         0,
         "/usr\na\nb\nq r two 2\nf:z\nhi\n",
     );
-    check(&mut it, "umask 027; set -- p 'q r'; shopt -s nullglob; set -o pipefail", 0, "");
-    check(&mut it, "umask; echo \"$#:$2\"; echo x*nosuch*y; false | true", 1, "0027\n2:q r\n\n");
-    check(&mut it, "y=kept; exit 5", 5, "");
-    check(&mut it, "echo $y", 0, "kept\n");
-    check(&mut it, "return 7", 7, "");
-    check(&mut it, "unset E; printf 'no newline'", 0, "no newline");
-    check(&mut it, "echo ${E-gone}", 0, "gone\n");
-    let (code, stdout, stderr) = it.run("echo one\necho 'two");
+    check(&mut executor, "umask 027; set -- p 'q r'; shopt -s nullglob; set -o pipefail", 0, "");
+    check(
+        &mut executor,
+        "umask; echo \"$#:$2\"; echo x*nosuch*y; false | true",
+        1,
+        "0027\n2:q r\n\n",
+    );
+    check(&mut executor, "y=kept; exit 5", 5, "");
+    check(&mut executor, "echo $y", 0, "kept\n");
+    check(&mut executor, "return 7", 7, "");
+    check(&mut executor, "unset E; printf 'no newline'", 0, "no newline");
+    check(&mut executor, "echo ${E-gone}", 0, "gone\n");
+    let (code, stdout, stderr) = executor.run("echo one\necho 'two");
     assert_eq!((code, stdout.as_str()), (2, "one\n"));
     assert!(stderr.contains("unexpected EOF"), "{stderr}");
-    check(&mut it, "echo alive", 0, "alive\n");
+    check(&mut executor, "echo alive", 0, "alive\n");
     let env = [(b"x".to_vec(), b"once".to_vec()), (b"Q".to_vec(), b"it's".to_vec())];
-    let (ran, _) = it.run_with("echo $x $Q; printenv Q; pwd", &env, Some(b"/tmp"));
+    let (ran, _) = executor.run_with("echo $x $Q; printenv Q; pwd", &env, Some(b"/tmp"));
     assert_eq!(ran.stdout, b"once it's\nit's\n/tmp\n");
-    check(&mut it, "echo $x ${Q-none}; pwd", 0, "q r none\n/usr\n");
-    assert_eq!(it.state.get("cwd"), b"/usr");
+    check(&mut executor, "echo $x ${Q-none}; pwd", 0, "q r none\n/usr\n");
+    assert_eq!(executor.state.get("cwd"), b"/usr");
 }
 
 #[test]
-fn a_shell_without_bash_keeps_what_it_can_tell() {
+fn a_shell_without_bash_keeps_the_state_that_sh_can_list() {
     let bin = std::env::temp_dir().join(format!("stead-remote-{}", std::process::id()));
     std::fs::create_dir_all(&bin).unwrap();
     for program in ["sh", "env", "sed", "printenv", "cat"] {
@@ -99,36 +104,41 @@ fn a_shell_without_bash_keeps_what_it_can_tell() {
         let _ = std::os::unix::fs::symlink(target, bin.join(program));
     }
     let path: &'static str = Box::leak(bin.to_str().unwrap().to_owned().into_boxed_str());
-    let mut it = Executor::new(path);
-    check(&mut it, "echo hi; (exit 3)", 3, "hi\n");
-    check(&mut it, "echo $?", 0, "3\n");
-    check(&mut it, "cd /usr; export E='a b'; x=\"q'r\"; umask 027; set -- p 'q r'", 0, "");
+    let mut executor = Executor::new(path);
+    check(&mut executor, "echo hi; (exit 3)", 3, "hi\n");
+    check(&mut executor, "echo $?", 0, "3\n");
+    check(&mut executor, "cd /usr; export E='a b'; x=\"q'r\"; umask 027; set -- p 'q r'", 0, "");
     check(
-        &mut it,
+        &mut executor,
         "pwd; printenv E; echo $x; umask; echo \"$#:$2\"",
         0,
         "/usr\na b\nq'r\n0027\n2:q r\n",
     );
-    check(&mut it, "y=kept; exit 5", 5, "");
-    check(&mut it, "echo $y", 0, "kept\n");
+    check(&mut executor, "y=kept; exit 5", 5, "");
+    check(&mut executor, "echo $y", 0, "kept\n");
     check(
-        &mut it,
+        &mut executor,
         "f() { echo \"f $1\"; }; alias hi='echo hi'; readonly R=1; trap 'echo usr' USR1",
         0,
         "",
     );
-    check(&mut it, "f z; (R=2) 2>/dev/null || echo fixed; kill -USR1 $$", 0, "f z\nfixed\nusr\n");
-    let (code, _, _) = it.run("echo 'open");
+    check(
+        &mut executor,
+        "f z; (R=2) 2>/dev/null || echo fixed; kill -USR1 $$",
+        0,
+        "f z\nfixed\nusr\n",
+    );
+    let (code, _, _) = executor.run("echo 'open");
     assert_ne!(code, 0);
-    check(&mut it, "echo $y alive", 0, "kept alive\n");
+    check(&mut executor, "echo $y alive", 0, "kept alive\n");
     let _ = std::fs::remove_dir_all(bin);
 }
 
 #[test]
 fn every_kind_of_state_is_kept_over_plain_sh() {
-    let mut it = Executor::new("/usr/bin:/bin");
+    let mut executor = Executor::new("/usr/bin:/bin");
     check(
-        &mut it,
+        &mut executor,
         concat!(
             "declare -A m=([k 1]='v 1'); readonly RO=ro; declare -i n=7; declare -u up=low; ",
             "declare -n ref=n; trap 'echo usr' USR1; pushd /usr >/dev/null; pushd /tmp >/dev/null; ",
@@ -139,7 +149,7 @@ fn every_kind_of_state_is_kept_over_plain_sh() {
         "",
     );
     check(
-        &mut it,
+        &mut executor,
         concat!(
             "echo \"${m[k 1]}\"; (RO=2) 2>/dev/null || echo fixed; n=n+1; echo $n $ref; up=abc; ",
             "echo $up; kill -USR1 $$; dirs | wc -w; f z; bash -c 'f y'; shopt -q extglob globstar && echo opts; ",
@@ -148,14 +158,14 @@ fn every_kind_of_state_is_kept_over_plain_sh() {
         0,
         "v 1\nfixed\n8 8\nABC\nusr\n3\nhd z\nhd y\nopts\n2\ncomplete -W 'a b' cmd\ngone\npf\n",
     );
-    check(&mut it, "exec true", 0, "");
-    check(&mut it, "echo ${m[k 1]}; popd >/dev/null; pwd", 0, "v 1\n/usr\n");
-    check(&mut it, "kill -9 $$", -1, "");
-    check(&mut it, "pwd; f x", 0, "/usr\nhd x\n");
+    check(&mut executor, "exec true", 0, "");
+    check(&mut executor, "echo ${m[k 1]}; popd >/dev/null; pwd", 0, "v 1\n/usr\n");
+    check(&mut executor, "kill -9 $$", -1, "");
+    check(&mut executor, "pwd; f x", 0, "/usr\nhd x\n");
 }
 
 #[test]
-fn output_cannot_be_taken_for_the_mark() {
+fn output_cannot_forge_the_mark() {
     let ran = remote::read(b"mark1 bash 9\nmark2 bash 4\n\x01set \nshopt \n", 1, "mark2");
     assert_eq!((ran.stdout.as_slice(), ran.exit_code), (&b"mark1 bash 9\n"[..], 4));
     let ran = remote::read(b"partial", 137, "mark");
@@ -163,65 +173,75 @@ fn output_cannot_be_taken_for_the_mark() {
     assert!(ran.state.is_empty());
 }
 
-/// A shell of its own for each command is not to be noticed where that can be helped.
+/// Each command has its own shell, which should be visible as little as possible.
 #[test]
-fn what_ends_with_a_shell_lives_on_in_the_next() {
+fn traps_options_and_limits_are_kept_between_shells() {
     let fresh = || Executor::new("/usr/bin:/bin");
-    // An EXIT trap is run when a command leaves its shell, and is there until it is taken away.
-    let mut it = fresh();
-    check(&mut it, "trap 'echo bye' EXIT", 0, "");
-    check(&mut it, "echo hi", 0, "hi\n");
-    check(&mut it, "trap -p EXIT", 0, "trap -- 'echo bye' EXIT\n");
-    check(&mut it, "echo out; exit 4", 4, "out\nbye\n");
-    check(&mut it, "trap - EXIT", 0, "");
-    check(&mut it, "echo x; exit 1", 1, "x\n");
-    // An ERR trap is run once for what fails.
-    let mut it = fresh();
-    check(&mut it, "trap 'echo err' ERR; false", 1, "err\n");
-    check(&mut it, "echo $?", 0, "1\n");
-    check(&mut it, "false", 1, "err\n");
-    check(&mut it, "f() { return 3; }; f", 3, "err\n");
-    check(&mut it, "true && false || true; trap -p ERR", 0, "trap -- 'echo err' ERR\n");
-    check(&mut it, "trap - ERR; false", 1, "");
-    check(&mut it, "false", 1, "");
-    // A DEBUG trap is run for the commands alone.
-    let mut it = fresh();
-    check(&mut it, "trap 'echo D' DEBUG", 0, "");
-    check(&mut it, "echo hi", 0, "D\nhi\n");
-    check(&mut it, "(exit 3)", 3, "");
-    check(&mut it, "x=$?; exit 4", 4, "D\nD\n");
-    check(&mut it, "trap -p DEBUG; echo $x", 0, "D\ntrap -- 'echo D' DEBUG\nD\n3\n");
-    check(&mut it, "trap - DEBUG", 0, "D\n");
-    check(&mut it, "echo $x", 0, "3\n");
-    // `errexit` holds until it has ended a shell.
-    let mut it = fresh();
-    check(&mut it, "set -e; x=1", 0, "");
-    check(&mut it, "case $- in *e*) echo on;; esac; if false; then :; fi", 0, "on\n");
-    check(&mut it, "x=2; false; echo never", 1, "");
-    check(&mut it, "false; echo $x", 0, "2\n");
-    // Words of ours that are disabled, aliased, or read otherwise.
-    let mut it = fresh();
-    check(&mut it, "enable -n declare set shopt trap . source", 0, "");
-    check(&mut it, "v=1; (exit 3)", 3, "");
-    check(&mut it, "echo $? $v; type -t declare", 1, "3 1\n");
-    check(&mut it, "enable declare; enable -n | wc -l", 0, "5\n");
-    let mut it = fresh();
-    check(&mut it, "alias builtin=false .=false trap=false set=false exit=false case=false", 0, "");
-    check(&mut it, "x=5; (\\exit 3)", 3, "");
-    check(&mut it, "echo $? $x; alias | wc -l", 0, "3 5\n6\n");
-    let mut it = fresh();
-    check(&mut it, "set -k -a", 0, "");
-    check(&mut it, "v=1; printenv v; printenv w w=2", 0, "1\n2\n");
-    // Limits and the time.
-    let mut it = fresh();
-    check(&mut it, "ulimit -S -n 300; ulimit -S -f 1; SECONDS=1000", 0, "");
-    let limits = String::from_utf8_lossy(it.state.get("limits")).into_owned();
+    // An EXIT trap runs when a command exits its shell, and is set until it is removed.
+    let mut executor = fresh();
+    check(&mut executor, "trap 'echo bye' EXIT", 0, "");
+    check(&mut executor, "echo hi", 0, "hi\n");
+    check(&mut executor, "trap -p EXIT", 0, "trap -- 'echo bye' EXIT\n");
+    check(&mut executor, "echo out; exit 4", 4, "out\nbye\n");
+    check(&mut executor, "trap - EXIT", 0, "");
+    check(&mut executor, "echo x; exit 1", 1, "x\n");
+    // An ERR trap runs once for each failure.
+    let mut executor = fresh();
+    check(&mut executor, "trap 'echo err' ERR; false", 1, "err\n");
+    check(&mut executor, "echo $?", 0, "1\n");
+    check(&mut executor, "false", 1, "err\n");
+    check(&mut executor, "f() { return 3; }; f", 3, "err\n");
+    check(&mut executor, "true && false || true; trap -p ERR", 0, "trap -- 'echo err' ERR\n");
+    check(&mut executor, "trap - ERR; false", 1, "");
+    check(&mut executor, "false", 1, "");
+    // A DEBUG trap runs for the client's commands alone.
+    let mut executor = fresh();
+    check(&mut executor, "trap 'echo D' DEBUG", 0, "");
+    check(&mut executor, "echo hi", 0, "D\nhi\n");
+    check(&mut executor, "(exit 3)", 3, "");
+    check(&mut executor, "x=$?; exit 4", 4, "D\nD\n");
+    check(&mut executor, "trap -p DEBUG; echo $x", 0, "D\ntrap -- 'echo D' DEBUG\nD\n3\n");
+    check(&mut executor, "trap - DEBUG", 0, "D\n");
+    check(&mut executor, "echo $x", 0, "3\n");
+    // `errexit` stays on until it has ended a shell.
+    let mut executor = fresh();
+    check(&mut executor, "set -e; x=1", 0, "");
+    check(&mut executor, "case $- in *e*) echo on;; esac; if false; then :; fi", 0, "on\n");
+    check(&mut executor, "x=2; false; echo never", 1, "");
+    check(&mut executor, "false; echo $x", 0, "2\n");
+    // Builtins that the script uses are disabled, aliased, or parsed differently.
+    let mut executor = fresh();
+    check(&mut executor, "enable -n declare set shopt trap . source", 0, "");
+    check(&mut executor, "v=1; (exit 3)", 3, "");
+    check(&mut executor, "echo $? $v; type -t declare", 1, "3 1\n");
+    check(&mut executor, "enable declare; enable -n | wc -l", 0, "5\n");
+    let mut executor = fresh();
+    check(
+        &mut executor,
+        "alias builtin=false .=false trap=false set=false exit=false case=false",
+        0,
+        "",
+    );
+    check(&mut executor, "x=5; (\\exit 3)", 3, "");
+    check(&mut executor, "echo $? $x; alias | wc -l", 0, "3 5\n6\n");
+    let mut executor = fresh();
+    check(&mut executor, "set -k -a", 0, "");
+    check(&mut executor, "v=1; printenv v; printenv w w=2", 0, "1\n2\n");
+    // Limits and `SECONDS` are kept.
+    let mut executor = fresh();
+    check(&mut executor, "ulimit -S -n 300; ulimit -S -f 1; SECONDS=1000", 0, "");
+    let limits = String::from_utf8_lossy(executor.state.get("limits")).into_owned();
     assert_eq!(limits.matches(" -f ").count(), 1, "{limits}");
-    check(&mut it, "ulimit -n; ulimit -f; [ $SECONDS -ge 1000 ] && echo late", 0, "300\n1\nlate\n");
-    check(&mut it, "ulimit -S -f unlimited; ulimit -f", 0, "unlimited\n");
-    let began = it.state.get("began").to_vec();
-    check(&mut it, "sleep 0.1", 0, "");
-    assert_eq!(it.state.get("began"), began, "time that passes is no change");
-    check(&mut it, "kill -9 $$", -1, "");
-    check(&mut it, "ulimit -n", 0, "300\n");
+    check(
+        &mut executor,
+        "ulimit -n; ulimit -f; [ $SECONDS -ge 1000 ] && echo late",
+        0,
+        "300\n1\nlate\n",
+    );
+    check(&mut executor, "ulimit -S -f unlimited; ulimit -f", 0, "unlimited\n");
+    let began = executor.state.get("began").to_vec();
+    check(&mut executor, "sleep 0.1", 0, "");
+    assert_eq!(executor.state.get("began"), began, "the passing of time is not a change");
+    check(&mut executor, "kill -9 $$", -1, "");
+    check(&mut executor, "ulimit -n", 0, "300\n");
 }

@@ -2,7 +2,7 @@
 
 use super::text::{OR_ELSE, find, old_directory};
 use crate::drive::{Dump, put};
-use crate::options;
+use crate::options::{self, Errexit};
 use crate::quote::{self, single};
 use crate::state::State;
 
@@ -55,7 +55,7 @@ const OWN: [&str; 43] = [
 
 /// Appends the commands that dump the state, with builtins alone. The shell writes each line with a system
 /// call, so the options are printed in two lines. Functions come last, because their text is free-form.
-/// `first` comes before everything, `more` after the options of `set`.
+/// `first` precedes the dump, `more` follows the options of `set`.
 pub fn dump(text: &mut Vec<u8>, target: &[u8], first: &[u8], more: &[u8]) {
     put(
         text,
@@ -174,7 +174,7 @@ impl Sections {
         true
     }
 
-    /// A dump by a subshell lists job control as off.
+    /// Corrects a dump by a subshell, which lists job control as off.
     fn monitored(&mut self) {
         if let Some((_, lines)) = self.sections.iter_mut().find(|(name, _)| *name == "set")
             && let Some(at) = find(lines, b"set +o monitor")
@@ -212,9 +212,9 @@ impl Sections {
 
     fn into_state(self, state: &mut State) {
         // A missing section is empty only if the dump is complete.
-        let whole = self.vars.is_some();
+        let complete = self.vars.is_some();
         for section in ["enable", "complete", "traps", "aliases"] {
-            if whole {
+            if complete {
                 state.set(section, Vec::new());
             }
         }
@@ -255,10 +255,10 @@ fn limit(line: &[u8]) -> Option<Vec<u8>> {
 /// Returns the script that restores `state` in a new bash, to be run from its rc file. It leaves a group
 /// open, which the caller closes.
 ///
-/// Functions follow the variables, because they may have the names of the builtins that set those; after
-/// them builtins are called explicitly. A group is parsed as a whole, and the parsing of functions depends
-/// on `extglob`, so every part is a group of its own.
-pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
+/// Functions follow the variables, because a function may have the name of a builtin that sets variables;
+/// after the functions, builtins are called explicitly. A group is parsed as a whole, and the parsing of
+/// functions depends on `extglob`, so every part is a group of its own.
+pub fn restore(state: &State, cwd: &[u8], errexit: Errexit) -> Vec<u8> {
     let mut text = b"{\n".to_vec();
     let shopt: Vec<&[u8]> = state.lines("shopt").filter(|line| restorable(line)).collect();
     if !shopt.is_empty() {
@@ -286,15 +286,15 @@ pub fn restore(state: &State, cwd: &[u8], after_death: bool) -> Vec<u8> {
     {
         put(&mut text, &[b"\\builtin set -- ", args, b"\n"]);
     }
-    builtins(&mut text, state.lines("set").filter(|line| kept(line, after_death)));
+    builtins(&mut text, state.lines("set").filter(|line| kept(line, errexit)));
     builtins(&mut text, quote::lines(state.get("traps")));
     builtins(&mut text, state.lines("enable"));
     text.extend_from_slice(b"} >/dev/null 2>&1\n");
     text
 }
 
-/// Returns whether a line of `shopt -ps` may be run again. Switching off the compatibility with an old
-/// version would set a variable.
+/// Returns whether a line of `shopt -ps` may be run again. Turning the compatibility with an old version off
+/// would set a variable.
 fn restorable(line: &[u8]) -> bool {
     let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let compatible = name.starts_with(b"compat") && line.starts_with(b"shopt -u");
@@ -303,10 +303,10 @@ fn restorable(line: &[u8]) -> bool {
 
 /// Returns whether a line of `set +o` is run again. A shell with a line editor enables its history after
 /// the rc file; enabled earlier, the history would contain the rc file.
-fn kept(line: &[u8], after_death: bool) -> bool {
+fn kept(line: &[u8], errexit: Errexit) -> bool {
     match line.strip_prefix(b"set -o ") {
         Some(b"noexec" | b"onecmd" | b"privileged" | b"history") => false,
-        Some(b"errexit") => !after_death,
+        Some(b"errexit") => errexit == Errexit::Restore,
         Some(_) => true,
         None => !line.ends_with(b" onecmd") && !line.ends_with(b" privileged"),
     }

@@ -3,7 +3,8 @@
 use crate::drive::put;
 use crate::state::State;
 
-/// Succeeds whatever is redefined, so that `errexit` and the ERR trap ignore the command before it.
+/// Appended to a command, so that `errexit` and the ERR trap ignore its failure. `((1))` succeeds even if
+/// every builtin is redefined.
 pub const OR_ELSE: &[u8] = b" || ((1))\n";
 
 /// Restores `OLDPWD`, even if it was exported without a value.

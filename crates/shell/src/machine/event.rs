@@ -1,15 +1,17 @@
-//! What happens to a shell, and what the machine answers with.
+//! The inputs of the machine ([`MachineEvent`]) and its outputs ([`Action`]).
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use super::job::Job;
-use crate::effect::Happened;
+use crate::effect::DriverEvent;
+use crate::options::Errexit;
 use crate::spec::Spec;
 use crate::state::State;
 use crate::status::End;
 
+/// Something that happened to the shell, or that a person or a client did.
 #[derive(Debug)]
 pub enum MachineEvent<'a> {
     /// The shell has read its rc file.
@@ -19,12 +21,13 @@ pub enum MachineEvent<'a> {
         number: u64,
         status: Option<i32>,
     },
-    /// The shell recorded that it put the half-typed line away.
+    /// The shell recorded that it saved the half-typed line.
     Stashed,
-    /// The drive file has begun, as the file it leaves shows.
+    /// The drive file has begun: it created its `begun` file.
     Begun,
-    /// The state FIFO was read, and a whole dump was or was not there.
+    /// The state FIFO was read.
     DumpRead {
+        /// The whole dump has arrived.
         complete: bool,
     },
     Exited {
@@ -48,7 +51,7 @@ pub enum MachineEvent<'a> {
     },
     /// A client cancelled a command.
     Cancel(&'a str),
-    /// A client withdrew a command if it is still queued.
+    /// A client withdrew a command that may still be queued.
     Withdraw(&'a str),
     /// A client signals the running command.
     Signal(Signal),
@@ -58,37 +61,38 @@ pub enum MachineEvent<'a> {
     Answer(Answer),
 }
 
-/// The answer to an action, delivered before anything else happens.
+/// The answer to an action, delivered before the next event.
 #[derive(Debug)]
 pub enum Answer {
-    /// To [`Action::ProbePrompt`].
+    /// Answers [`Action::ProbePrompt`].
     Prompt(PromptProbe),
-    /// To [`Action::ProbeRedraw`]: the shell is at its prompt, which should and can be redrawn.
-    Redraw(bool),
-    /// To [`Action::ProbeRun`].
+    /// Answers [`Action::ProbeRedraw`]: whether the shell is at a prompt that should and can be redrawn.
+    Redraw { wanted: bool },
+    /// Answers [`Action::ProbeRun`].
     Run(RunProbe),
-    /// To [`Action::ProbeDump`].
+    /// Answers [`Action::ProbeDump`]: whether the whole dump has arrived, and whether the shell has left
+    /// the drive file.
     Dump { complete: bool, left: bool },
-    /// To [`Action::WithdrawKey`].
+    /// Answers [`Action::WithdrawKey`].
     KeyWithdrawn { begun: bool, at_prompt: bool },
-    /// To [`Action::Start`]: the key is typed.
+    /// Answers [`Action::Start`]: the key was typed.
     Started { harmless: bool },
-    /// To [`Action::Start`]: the files could not be written, and no key was typed.
+    /// Answers [`Action::Start`]: the files could not be written, and no key was typed.
     NotStarted,
-    /// To [`Action::Retype`]: the files could not be written, and no key was typed.
+    /// Answers [`Action::Retype`]: the files could not be written, and no key was typed.
     NotRetyped,
-    /// To [`Action::Sweep`].
-    Swept(Swept),
-    /// To [`Action::Signal`]: the shell is not within the command, so no signal was sent.
+    /// Answers [`Action::Sweep`].
+    Swept(SweepResult),
+    /// Answers [`Action::Signal`]: the shell does not run the command, so no signal was sent.
     NotSignalled(Signal),
-    /// To [`Action::Complete`]: whether a section changed that a prompt may show.
+    /// Answers [`Action::Complete`]: whether a section changed that a prompt may show.
     Completed { prompt_changed: bool },
 }
 
-/// What the terminal and the files of a shell look like.
+/// The result of probing the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptProbe {
-    /// The files that the shell is driven by exist.
+    /// The run directory of the shell exists.
     pub files: bool,
     /// The shell waits for its next command.
     pub shown: bool,
@@ -96,20 +100,27 @@ pub struct PromptProbe {
     pub unread: bool,
 }
 
-/// What the shell looks like while a run takes its time.
+/// The result of probing a shell during a long run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunProbe {
-    /// The files that the shell is driven by exist.
+    /// The run directory of the shell exists.
     pub files: bool,
     /// The shell is back in its line editor.
     pub left: bool,
-    /// There is no record that was not read.
+    /// There is no unread record.
     pub no_records: bool,
+}
+
+/// The signal that a sweep sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepSignal {
+    Stop,
+    Kill,
 }
 
 /// What a sweep over the processes of a run found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Swept {
+pub enum SweepResult {
     /// No process is left.
     None,
     /// Only processes that an earlier sweep found.
@@ -119,35 +130,36 @@ pub enum Swept {
 }
 
 /// A step for the executor. An action documented as answered is followed at once by its [`Answer`].
+///
+/// A probe only reads, except where [`ProbeScope`] says otherwise.
 #[derive(Debug)]
 pub enum Action {
-    /// Look at the prompt; answered.
-    ProbePrompt(Look),
-    /// Look whether the prompt should and can be redrawn; answered.
+    /// Probe the prompt; answered.
+    ProbePrompt(ProbeScope),
+    /// Check whether the prompt should and can be redrawn; answered.
     ProbeRedraw {
         stale: bool,
     },
-    /// Look at the shell during a run; answered.
+    /// Probe the shell during a run; answered.
     ProbeRun,
-    /// Look whether the shell left a run without its state, and read the dump; answered.
+    /// Check whether the shell left the drive file without dumping its state, and read the dump;
+    /// answered.
     ProbeDump,
-    /// Remove the drive file, then look whether it has begun; answered.
+    /// Remove the drive file, then check whether it has begun; answered.
     WithdrawKey,
     /// Write the files of the current run and type the key; answered.
     Start {
-        unchanged: bool,
+        snapshot: SnapshotAge,
     },
     /// Write the drive file again and type another key; answered on failure.
     Retype,
     /// Stop or kill the processes of the run; answered.
-    Sweep {
-        kill: bool,
-    },
+    Sweep(SweepSignal),
     /// Send a signal to the current command; answered if it was not sent.
     Signal(Signal),
     /// Read the state FIFO; followed by [`MachineEvent::DumpRead`].
     ReadDump,
-    /// Settle a run that has ended: take over the state and report; answered.
+    /// Complete a run that has ended: read its state and report its end; answered.
     Complete(Box<Completion>),
 
     /// Kill the processes that the last sweep found.
@@ -155,80 +167,97 @@ pub enum Action {
     /// Stop the shell and begin a new series of sweeps.
     StopShell,
     KillShell,
-    /// Remember the terminal's modes: its line editor reads.
+    /// Save the terminal's modes while the line editor reads.
     SaveModes,
-    /// Give the line editor its modes back.
+    /// Restore the terminal's modes for the line editor.
     RestoreModes,
-    /// Let the terminal echo again: the run has begun.
+    /// Turn the terminal's echo on again after the run has begun.
     RestoreEcho,
-    /// Read what the command has written so far.
+    /// Read the output that the command has written so far.
     Drain,
-    /// Serve a command that takes its time: terminal modes, input, output on disk.
+    /// Serve a long-running command: set the terminal's modes, feed its input, move its output to disk.
     Attend,
-    /// Show that output was left out, if any was.
+    /// Show on the screen how much output was omitted.
     EndCopy,
-    /// Take the line editor's last escape sequence out of the command's standard error.
-    TrimGoodbye,
-    /// Report a command's end that changed no state.
+    /// Remove the line editor's last escape sequence from the command's standard error.
+    TrimExitSequence,
+    /// Report the end of a command that changed no state.
     Finish {
         command: String,
         end: End,
         duration: Duration,
     },
-    /// Report what a person typed, and take over the state.
+    /// Read the state, and report the command that a person typed.
     ReportTyped {
         status: i32,
         duration: Duration,
-        hidden: bool,
+        history: HistoryUse,
     },
-    /// Take over the state that a shell reports when it has started.
+    /// Read the state that a shell dumps when it has started.
     TakeFirstDump,
-    /// Make a command queued again that never began.
+    /// Return a command that never began to the queue.
     Requeue {
         command: String,
     },
-    /// Drop the setting that made the shell exit by itself.
+    /// Drop the setting that made the shell exit at an idle prompt.
     ForgetAutoExit,
     /// Prepare for another shell, with a given state if there is one.
     Reset(Option<Replacement>),
     /// Start a shell; followed by [`MachineEvent::LaunchFailed`] on failure.
     Launch {
         failures: u32,
-        after_death: bool,
+        errexit: Errexit,
     },
     /// Close the streams of all commands that have ended.
     CloseStreams,
     /// Type the key that redraws the prompt.
     TypeRedraw,
-    /// Clean up after a redrawn prompt, and put the half-typed line back.
+    /// Clean up after a redraw, and restore the half-typed line.
     EndRedraw {
         drawn: Vec<u8>,
     },
     /// Append to the terminal's output.
     Show(Vec<u8>),
     /// Report to the clients.
-    Emit(Happened),
+    Emit(DriverEvent),
 }
 
-/// How to look at the prompt.
+/// What a probe of the prompt checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    /// The prompt is known to be there: look for the files alone.
+pub enum ProbeScope {
+    /// Only the files: the shell is known to be at its prompt.
     FilesOnly,
-    /// A key was pressed a moment ago: look for the files alone, the prompt is not usable yet.
+    /// Only the files: a key was pressed so recently that the prompt cannot be used yet.
     Unsettled,
-    /// Look at everything, and repair the terminal's modes if the shell needs that.
-    Everything,
-    /// Look at everything, and change nothing.
-    Passively,
+    /// The files and the prompt. Repairs the terminal's modes if the shell needs that.
+    Full,
+    /// The prompt alone, without changing anything.
+    ReadOnly,
 }
 
-/// The shell that follows one which the driver itself ends.
+/// Whether the snapshot of the shell's state is up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotAge {
+    /// The shell has not changed since the last dump.
+    Current,
+    /// The shell may have changed since the last dump.
+    Unknown,
+}
+
+/// Whether the shell's history contains what a person typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HistoryUse {
+    Recorded,
+    /// The line begins with a blank, which may keep it out of the history.
+    MayBeSkipped,
+}
+
+/// The shell that replaces one which the driver itself ended.
 #[derive(Debug)]
 pub enum Replacement {
-    /// One with the state of the one before.
+    /// A shell with the state of the previous one.
     Same,
-    /// One with another state.
+    /// A shell with another state.
     With(State),
 }
 
@@ -237,19 +266,19 @@ pub enum Replacement {
 pub struct Completion {
     pub job: Job,
     pub end: End,
-    /// The shell's last exit code from here on; `None` leaves it as it was.
+    /// The shell's last exit code after the run; `None` leaves it unchanged.
     pub status: Option<i32>,
     pub started: Instant,
     pub ended: Instant,
     pub source: StateSource,
 }
 
-/// How the state after a run is found.
+/// Where the state after a run comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateSource {
     /// The shell dumped it.
     Dump,
-    /// The command was harmless: only its exit code and the limits can differ.
+    /// The command was harmless: only the exit code and the limits can differ.
     Harmless,
     /// The shell is gone: only the exit code is known.
     ShellGone,

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use super::idle::{Idle, Poll, PromptState, Redraw};
 use super::job::Job;
-use super::phase::{Idle, MachinePhase, Poll, PromptState, Redraw, Run, Stage};
-use super::queue::Waiting;
+use super::phase::MachinePhase;
+use super::queue::QueuedJob;
+use super::run::{Run, Stage};
 use super::{Machine, ShellCapabilities};
 use crate::spec::Spec;
 
@@ -41,7 +43,7 @@ impl Machine {
             .into_iter()
             .map(|spec| {
                 let until = spec.timeout.map(|timeout| now + timeout);
-                Waiting::Command { spec: Box::new(spec), until, attempts: 0 }
+                QueuedJob::Command { spec: Box::new(spec), until, attempts: 0 }
             })
             .collect();
         machine.phase = match handover.running {

@@ -1,27 +1,29 @@
-//! What a machine's owner may know about it.
+//! Queries about the state of a machine.
 
 use super::Machine;
 use super::job::Job;
-use super::phase::{MachinePhase, Run};
-use super::queue::{Queue, Waiting};
+use super::phase::MachinePhase;
+use super::queue::{Queue, QueuedJob};
+use super::run::Run;
 
-/// Whether a command would have to wait.
+/// Whether a new command would have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     Free,
     Busy,
-    /// Busy if a program has the terminal, or if a line was `entered` and there is no prompt.
+    /// Busy if a program is in the foreground, or if a line was `entered` and the shell is not at its
+    /// prompt.
     DependsOnTerminal {
         entered: bool,
     },
 }
 
-/// Where a command is.
+/// Where a command is in the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum CommandPosition {
     Queued,
     Running,
-    Neither,
+    Absent,
 }
 
 impl Machine {
@@ -38,9 +40,9 @@ impl Machine {
         }
     }
 
-    /// Returns whether the machine can be handed over now. If it cannot, it soon can.
+    /// Returns whether the machine can be handed over. A machine in a transition cannot, for a short time.
     pub fn can_hand_over(&self) -> bool {
-        let script = |waiting: &Waiting| matches!(waiting, Waiting::Script { .. });
+        let script = |queued: &QueuedJob| matches!(queued, QueuedJob::Script { .. });
         !self.queue.iter().any(script)
             && match &self.phase {
                 MachinePhase::Idle(_) | MachinePhase::Over => true,
@@ -70,15 +72,15 @@ impl Machine {
         }
     }
 
-    pub fn whereabouts(&self, command: &str) -> Whereabouts {
+    pub fn position_of(&self, command: &str) -> CommandPosition {
         let runs =
             |run: &Run| matches!(&run.job, Job::Command { spec, .. } if spec.command == command);
         if self.queue.has_command(command) {
-            Whereabouts::Queued
+            CommandPosition::Queued
         } else if self.run().is_some_and(runs) {
-            Whereabouts::Running
+            CommandPosition::Running
         } else {
-            Whereabouts::Neither
+            CommandPosition::Absent
         }
     }
 
@@ -86,7 +88,7 @@ impl Machine {
         matches!(self.phase, MachinePhase::Over)
     }
 
-    /// Returns whether it matters that a drive file has begun.
+    /// Returns whether a drive file was typed that has not begun.
     pub fn awaits_begun(&self) -> bool {
         match &self.phase {
             MachinePhase::Running(run) => !run.has_begun(),

@@ -1,26 +1,26 @@
-//! What a shell is driven for.
+//! The purpose of a run.
 
 use std::time::Instant;
 
 use crate::spec::Spec;
 use crate::status::End;
 
-/// What one run of a drive file is for.
+/// The purpose of one run of a drive file.
 #[derive(Debug)]
 pub enum Job {
     Command {
         spec: Box<Spec>,
         attempt: u32,
     },
-    /// Reading the state after a person's command.
+    /// Reads the state after a person's command.
     Capture,
-    /// Reading the state after a command that was interrupted.
+    /// Reads the state after a command that was interrupted.
     Reread {
         command: String,
         started: Instant,
         end: End,
     },
-    /// A client's script, which has no output.
+    /// A client's script, whose output is discarded.
     Script {
         token: u64,
         script: Vec<u8>,

@@ -1,8 +1,8 @@
-//! What a person has typed into the shell since it started.
+//! The input that a person has typed into the shell since it started.
 
 use std::time::Instant;
 
-/// The keyboard's part of a shell's state.
+/// What is known from a person's input.
 #[derive(Debug, Default)]
 pub struct Keyboard {
     /// When a key was last pressed.
@@ -12,7 +12,7 @@ pub struct Keyboard {
     /// The line editor holds an unfinished line.
     pub half_typed: bool,
     /// The line begins with a blank, so the history may not contain it.
-    pub hides: bool,
+    pub starts_with_blank: bool,
 }
 
 impl Keyboard {
@@ -22,7 +22,7 @@ impl Keyboard {
         self.typed = Some(now);
         let answer = is_answer(bytes);
         if self.entered.is_none() && !self.half_typed && !answer {
-            self.hides = bytes.starts_with(b" ");
+            self.starts_with_blank = bytes.starts_with(b" ");
         }
         if bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4 | 15)) {
             self.entered.get_or_insert(now);
@@ -70,7 +70,7 @@ mod tests {
         check("\x1b[12;40R", true);
         check("\x1b[?62;22c", true);
         check("\x1b]11;rgb:0000/0000/0000\x1b\\", true);
-        // Under load several arrive at once.
+        // Under load several answers arrive at once.
         check("\x1b[12;40R\x1b[12;40R", true);
         check("\x1b]11;rgb:0/0/0\x07\x1b[1;1R\x1bP1$r0m\x1b\\\x1b[0n", true);
         check("\x1b[12;40Rls", false);

@@ -1,32 +1,28 @@
-//! A shell starts and exits, and another takes its place.
+//! The start and the exit of a shell, and its replacement.
 
 use std::time::Instant;
 
+use super::ending::Ending;
 use super::event::{Action, StateSource};
+use super::idle::{Idle, Poll, PromptState, Redraw};
 use super::keyboard::Keyboard;
-use super::phase::{Ending, Idle, MachinePhase, Poll, PromptState, Redraw, START_TIMEOUT};
+use super::phase::{MachinePhase, START_TIMEOUT};
 use super::{Actions, Machine};
-use crate::effect::Happened;
+use crate::effect::DriverEvent;
+use crate::options::Errexit;
 use crate::screen;
 use crate::status::End;
 use wire::Outcome;
 
-/// After this many shells in a row that did not come to their prompt, no other is started.
+/// After this many shells in a row that did not reach their prompt, no other is started.
 const MAX_FAILURES: u32 = 3;
 
 impl Machine {
-    pub(super) fn dump_read(&mut self, complete: bool, now: Instant, actions: &mut Actions) {
+    /// Notes that a whole dump was read.
+    pub(super) fn note_dump(&mut self) {
         match &mut self.phase {
-            MachinePhase::Starting(starting) => {
-                starting.dumped |= complete;
-                if starting.ready && starting.dumped {
-                    self.started(now, actions);
-                }
-            }
-            MachinePhase::Running(run) => {
-                run.dumped |= complete;
-                self.try_finish(now, actions);
-            }
+            MachinePhase::Starting(starting) => starting.dumped = true,
+            MachinePhase::Running(run) => run.dumped = true,
             MachinePhase::Absent
             | MachinePhase::Idle(_)
             | MachinePhase::Redrawing(_)
@@ -35,7 +31,24 @@ impl Machine {
         }
     }
 
-    /// The rc file is read and its dump is there: the shell is on its way to the prompt.
+    /// Continues after the state FIFO was read.
+    pub(super) fn dump_read(&mut self, now: Instant, actions: &mut Actions) {
+        match &self.phase {
+            MachinePhase::Starting(starting) => {
+                if starting.ready && starting.dumped {
+                    self.started(now, actions);
+                }
+            }
+            MachinePhase::Running(_) => self.try_finish(now, actions),
+            MachinePhase::Absent
+            | MachinePhase::Idle(_)
+            | MachinePhase::Redrawing(_)
+            | MachinePhase::Ending(_)
+            | MachinePhase::Over => {}
+        }
+    }
+
+    /// Handles a shell that has read its rc file and dumped its state, and draws its first prompt.
     pub(super) fn started(&mut self, now: Instant, actions: &mut Actions) {
         actions.push(Action::TakeFirstDump);
         self.failures = 0;
@@ -57,18 +70,19 @@ impl Machine {
     ) {
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         self.first_prompt = None;
-        let mut after_death = false;
+        let mut errexit = Errexit::Restore;
         let by_itself = match std::mem::replace(&mut self.phase, MachinePhase::Absent) {
             MachinePhase::Running(run) if !run.has_begun() => {
-                // It was exiting when the key was typed, and never read it.
+                // The shell was exiting when the key was typed, and never read it.
                 self.forget_auto_exit(actions);
                 let started = run.started;
                 self.ended_early(*run, End::of(Outcome::NotStarted), started, actions);
                 true
             }
             MachinePhase::Running(run) => {
-                after_death = true;
-                actions.push(Action::TrimGoodbye);
+                // The option may be the reason for the exit.
+                errexit = Errexit::Off;
+                actions.push(Action::TrimExitSequence);
                 let recorded = run.status();
                 let end = End {
                     outcome: Outcome::Finished,
@@ -111,7 +125,7 @@ impl Machine {
         if self.failures > MAX_FAILURES {
             self.end(None, None, actions);
         } else {
-            actions.push(Action::Launch { failures: self.failures, after_death });
+            actions.push(Action::Launch { failures: self.failures, errexit });
         }
     }
 
@@ -121,13 +135,13 @@ impl Machine {
         }
     }
 
-    /// Ends for good, with the exit code or the signal of the last shell.
+    /// Ends the terminal's shells, with the exit code or the signal of the last one.
     pub(super) fn end(&mut self, code: Option<i32>, signal: Option<i32>, actions: &mut Actions) {
         self.phase = MachinePhase::Over;
         for waiting in self.queue.take_all() {
             actions.push(waiting.never_starts(Outcome::NotStarted));
         }
         actions.push(Action::CloseStreams);
-        actions.push(Action::Emit(Happened::Ended { code, signal }));
+        actions.push(Action::Emit(DriverEvent::Ended { code, signal }));
     }
 }

@@ -1,8 +1,8 @@
 //! The decisions of a driver: what to do next with one shell.
 //!
 //! [`Machine::step`] takes an event and returns actions. It does no I/O and reads no clock, so that
-//! random histories can be tested against a model. What it has to know about the shell it asks for
-//! with an action, and the executor answers at once.
+//! random histories can be tested against a model. When it needs to know something about the shell, it
+//! returns a probe as an action, which the executor answers at once.
 //!
 //! ```text
 //!           Launched           Ready + dump             prompt shown
@@ -12,10 +12,13 @@
 //!     │                           Redrawing ┘                          │
 //!     └─────────────────────────── Ending ◀── time-out, cancel, no dump┘
 //! ```
-//! `Over` follows `Absent` when the terminal ends with its shell, or no shell comes to its prompt.
+//! `Over` follows `Absent` when the terminal ends with its shell, or when no shell reaches its prompt.
 
+mod answers;
+mod ending;
 mod event;
 mod handover;
+mod idle;
 mod inspect;
 mod job;
 mod keyboard;
@@ -23,6 +26,7 @@ mod life;
 mod phase;
 mod queue;
 mod redraw;
+mod run;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -30,32 +34,32 @@ mod tests;
 use std::time::{Duration, Instant};
 
 pub use event::{
-    Action, Answer, Completion, Look, MachineEvent, PromptProbe, Replacement, RunProbe,
-    StateSource, Swept,
+    Action, Answer, Completion, HistoryUse, MachineEvent, ProbeScope, PromptProbe, Replacement,
+    RunProbe, SnapshotAge, StateSource, SweepResult, SweepSignal,
 };
 pub use handover::{HandedRun, Handover};
-pub use inspect::{Availability, Whereabouts};
+pub use inspect::{Availability, CommandPosition};
 pub use job::Job;
-pub use phase::Run;
-pub use queue::Waiting;
+pub use queue::QueuedJob;
+pub use run::Run;
 
 use super::screen::Prompt;
 use super::status::End;
+use idle::{PromptState, SETTLE_TIME};
 use keyboard::Keyboard;
-use phase::{
-    EndingDue, MachinePhase, PromptState, Redrawing, RunDue, SETTLE, START_TIMEOUT, Starting,
-};
+use phase::{MachinePhase, START_TIMEOUT, Starting};
 use queue::Queue;
+use run::RunDue;
 use wire::Outcome;
 
-/// How a kind of shell is driven.
+/// How a kind of shell can be driven.
 #[derive(Debug, Clone, Copy)]
 pub struct ShellCapabilities {
-    /// It reads its commands with a line editor, which a key of ours can interrupt.
+    /// The shell reads its commands with a line editor in which a key can be bound.
     pub edits_lines: bool,
-    /// How many keys there are to try.
+    /// The number of keys that are bound to the drive file.
     pub keys: usize,
-    /// Its prompt can be redrawn by a key.
+    /// A key can redraw the prompt.
     pub redraws: bool,
 }
 
@@ -71,11 +75,11 @@ pub struct Machine {
     number: u64,
     /// The key that is typed for a command.
     key: usize,
-    /// How many shells in a row did not come to their prompt.
+    /// How many shells in a row did not reach their prompt.
     failures: u32,
-    /// The shell has read its rc file and draws its first prompt, which takes until then at most.
+    /// The deadline of the first prompt of a shell that has read its rc file; `None` once it was drawn.
     first_prompt: Option<Instant>,
-    /// The driver has killed the shell, and wants this one instead.
+    /// The shell to start after the one that the driver has killed.
     replacement: Option<Replacement>,
     /// The terminal ends when its shell exits.
     ends_with_shell: bool,
@@ -100,17 +104,17 @@ impl Machine {
         }
     }
 
-    /// Makes the terminal end when its shell exits by itself.
+    /// Makes the terminal end when its shell exits, unless the driver ended the shell.
     pub fn end_with_shell(&mut self) {
         self.ends_with_shell = true;
     }
 
-    /// Takes note that the shell was started.
+    /// Notes that the shell was started.
     pub fn launched(&mut self, now: Instant) {
         self.phase = MachinePhase::Starting(Starting { since: now, ready: false, dumped: false });
     }
 
-    /// Returns what to do about an event.
+    /// Applies an event. Returns the actions to carry out.
     pub fn step(&mut self, now: Instant, event: MachineEvent<'_>) -> Actions {
         let mut actions = Vec::new();
         self.apply(now, event, &mut actions);
@@ -140,7 +144,12 @@ impl Machine {
                 | MachinePhase::Redrawing(_)
                 | MachinePhase::Over => {}
             },
-            MachineEvent::DumpRead { complete } => self.dump_read(complete, now, actions),
+            MachineEvent::DumpRead { complete } => {
+                if complete {
+                    self.note_dump();
+                }
+                self.dump_read(now, actions);
+            }
             MachineEvent::Exited { code, signal } => self.exited(code, signal, now, actions),
             MachineEvent::LaunchFailed => self.end(None, None, actions),
             MachineEvent::Typed(bytes) => self.typed(bytes, now),
@@ -148,10 +157,10 @@ impl Machine {
             MachineEvent::Tick => self.tick(now, actions),
             MachineEvent::Exec(spec) => {
                 let until = spec.timeout.map(|timeout| now + timeout);
-                self.enqueue(Waiting::Command { spec, until, attempts: 0 }, now, actions);
+                self.enqueue(QueuedJob::Command { spec, until, attempts: 0 }, now, actions);
             }
             MachineEvent::Apply { token, script } => {
-                self.enqueue(Waiting::Script { token, script }, now, actions);
+                self.enqueue(QueuedJob::Script { token, script }, now, actions);
             }
             MachineEvent::Cancel(command) => self.cancel(command, now, actions),
             MachineEvent::Withdraw(command) => self.unqueue(command, Outcome::NotStarted, actions),
@@ -174,88 +183,20 @@ impl Machine {
         }
     }
 
-    fn answer(&mut self, answer: Answer, now: Instant, actions: &mut Actions) {
-        match (answer, &mut self.phase) {
-            (Answer::Prompt(probe), MachinePhase::Idle(_)) => self.idle_probed(probe, now, actions),
-            (Answer::Prompt(probe), MachinePhase::Redrawing(_)) => {
-                self.redrawn(probe, now, actions)
-            }
-            (Answer::Prompt(probe), MachinePhase::Running(_)) => {
-                self.key_overdue(probe.shown, now, actions);
-            }
-            (Answer::Redraw(true), MachinePhase::Idle(_)) => {
-                self.phase = MachinePhase::Redrawing(Redrawing::new(now));
-                actions.push(Action::TypeRedraw);
-            }
-            (Answer::Run(probe), MachinePhase::Running(_)) => self.run_probed(probe, now, actions),
-            (Answer::Dump { complete, left }, MachinePhase::Running(run)) => {
-                run.dumped |= complete;
-                match (run.dumped, run.status()) {
-                    (false, Some(status)) if left => {
-                        self.reread(End::finished(status), now, actions);
-                    }
-                    (true | false, Some(_) | None) => self.try_finish(now, actions),
-                }
-            }
-            (Answer::KeyWithdrawn { begun, at_prompt }, MachinePhase::Running(run)) => {
-                if begun {
-                    run.begin();
-                }
-                if at_prompt {
-                    self.retype(actions);
-                }
-            }
-            (Answer::Started { harmless }, MachinePhase::Running(run)) => run.harmless = harmless,
-            (Answer::NotStarted, MachinePhase::Running(_)) => self.not_started(now, actions),
-            (Answer::NotRetyped, MachinePhase::Running(_)) => {
-                self.end_run(End::of(Outcome::NotStarted), now, actions);
-            }
-            (Answer::Swept(swept), MachinePhase::Ending(ending)) => {
-                let due = ending.swept(swept);
-                act_on_ending(due, actions);
-            }
-            (Answer::NotSignalled(signal), MachinePhase::Running(run)) => {
-                run.defer(signal, now);
-                if run.has_opened_streams(now) {
-                    // The shell may be back at its prompt, and never be within the command again.
-                    actions.push(Action::ProbeRun);
-                }
-            }
-            (Answer::Completed { prompt_changed }, MachinePhase::Idle(idle)) => {
-                idle.redraw.note(prompt_changed, now);
-            }
-            // The answer to what has been overtaken by the end of the shell.
-            (
-                Answer::Prompt(_)
-                | Answer::Redraw(_)
-                | Answer::Run(_)
-                | Answer::Dump { .. }
-                | Answer::KeyWithdrawn { .. }
-                | Answer::Started { .. }
-                | Answer::NotStarted
-                | Answer::NotRetyped
-                | Answer::Swept(_)
-                | Answer::NotSignalled(_)
-                | Answer::Completed { .. },
-                _,
-            ) => {}
-        }
-    }
-
     fn typed(&mut self, bytes: &[u8], now: Instant) {
         if bytes.is_empty() {
             return;
         }
         self.keyboard.note(bytes, now);
         if self.keyboard.entered.is_some() {
-            self.prompt_is_there(now);
+            self.note_first_prompt(now);
         }
         match &mut self.phase {
             MachinePhase::Idle(idle) => {
                 idle.prompt = PromptState::Unknown;
-                idle.poll.by(now + SETTLE);
+                idle.poll.by(now + SETTLE_TIME);
             }
-            MachinePhase::Running(run) => run.touched = true,
+            MachinePhase::Running(run) => run.typed_during = true,
             MachinePhase::Absent
             | MachinePhase::Starting(_)
             | MachinePhase::Redrawing(_)
@@ -268,7 +209,7 @@ impl Machine {
         match &mut self.phase {
             MachinePhase::Running(run) => {
                 run.check = run.check.min(now + Duration::from_millis(2));
-                // What the command wrote before its shell printed this comes before it.
+                // Output that the command wrote earlier comes first.
                 actions.push(Action::Drain);
             }
             MachinePhase::Idle(idle)
@@ -277,7 +218,7 @@ impl Machine {
                 self.prompt.see(bytes);
             }
             MachinePhase::Idle(idle) if self.keyboard.entered.is_some() => {
-                let settled = self.keyboard.typed.map_or(now, |typed| typed + SETTLE).max(now);
+                let settled = self.keyboard.typed.map_or(now, |typed| typed + SETTLE_TIME).max(now);
                 idle.poll.by(settled + Duration::from_millis(2));
             }
             MachinePhase::Redrawing(redrawing) => redrawing.note(bytes, now),
@@ -291,7 +232,7 @@ impl Machine {
 
     fn tick(&mut self, now: Instant, actions: &mut Actions) {
         if self.first_prompt.is_some_and(|due| due <= now) {
-            self.prompt_is_there(now);
+            self.note_first_prompt(now);
         }
         if !self.is_starting() {
             self.expire_queued(now, actions);
@@ -299,7 +240,7 @@ impl Machine {
         match &mut self.phase {
             MachinePhase::Starting(starting) => {
                 if now >= starting.since + START_TIMEOUT {
-                    // The rc file hangs, or became another program.
+                    // The rc file hangs, or it executed another program.
                     actions.push(Action::KillShell);
                     starting.since = now;
                 }
@@ -313,7 +254,7 @@ impl Machine {
             }
             MachinePhase::Redrawing(redrawing) => {
                 if now >= redrawing.next() {
-                    actions.push(Action::ProbePrompt(Look::Passively));
+                    actions.push(Action::ProbePrompt(ProbeScope::ReadOnly));
                 }
             }
             MachinePhase::Running(run) => match run.due(now) {
@@ -323,19 +264,18 @@ impl Machine {
                     self.end_run(End::finished(status), now, actions);
                 }
                 RunDue::ProbeDump => actions.push(Action::ProbeDump),
-                RunDue::Retype => actions.push(Action::ProbePrompt(Look::Passively)),
+                RunDue::Retype => actions.push(Action::ProbePrompt(ProbeScope::ReadOnly)),
                 RunDue::Signal(signal) => self.signal(signal, now, actions),
                 RunDue::ProbeRun => actions.push(Action::ProbeRun),
             },
             MachinePhase::Ending(ending) => {
-                let due = ending.due(now);
-                act_on_ending(due, actions);
+                actions.extend(ending.due(now).action());
             }
             MachinePhase::Absent | MachinePhase::Over => {}
         }
     }
 
-    /// Returns when [`MachineEvent::Tick`] is wanted.
+    /// Returns when the next [`MachineEvent::Tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let own = match &self.phase {
             MachinePhase::Starting(starting) => return Some(starting.since + START_TIMEOUT),
@@ -349,55 +289,47 @@ impl Machine {
         own.into_iter().chain(expiry).min()
     }
 
-    /// Returns whether there is no shell yet that could run a command.
+    /// Returns whether no shell can run a command yet.
     fn is_starting(&self) -> bool {
         self.first_prompt.is_some()
             || matches!(self.phase, MachinePhase::Absent | MachinePhase::Starting(_))
     }
 
-    /// The shell can run commands from now on, or a person or a program keeps it from that.
-    fn prompt_is_there(&mut self, now: Instant) {
+    /// Notes that the start of the shell is over: it is at its prompt, or a person uses it. The timeouts
+    /// of queued commands begin here.
+    fn note_first_prompt(&mut self, now: Instant) {
         if self.first_prompt.take().is_some() {
             self.queue.restart_timeouts(now);
         }
     }
 
-    fn enqueue(&mut self, waiting: Waiting, now: Instant, actions: &mut Actions) {
+    fn enqueue(&mut self, queued: QueuedJob, now: Instant, actions: &mut Actions) {
         if matches!(self.phase, MachinePhase::Over) {
-            actions.push(waiting.never_starts(Outcome::NotStarted));
+            actions.push(queued.never_starts(Outcome::NotStarted));
             return;
         }
-        self.queue.push(waiting);
+        self.queue.push(queued);
         self.advance(now, actions);
     }
 
-    /// Drops the commands that waited too long. The time a shell takes to start does not count.
+    /// Drops the commands whose timeout has passed. The time that a shell needs to start does not count.
     fn expire_queued(&mut self, now: Instant, actions: &mut Actions) {
-        for waiting in self.queue.take_expired(now) {
-            actions.push(waiting.never_starts(Outcome::NotStarted));
+        for queued in self.queue.take_expired(now) {
+            actions.push(queued.never_starts(Outcome::NotStarted));
         }
     }
 
     fn unqueue(&mut self, command: &str, outcome: Outcome, actions: &mut Actions) {
-        if let Some(waiting) = self.queue.remove(command) {
-            actions.push(waiting.never_starts(outcome));
+        if let Some(queued) = self.queue.remove(command) {
+            actions.push(queued.never_starts(outcome));
         }
     }
 
     fn cancel(&mut self, command: &str, now: Instant, actions: &mut Actions) {
-        match self.whereabouts(command) {
-            Whereabouts::Queued => self.unqueue(command, Outcome::Cancelled, actions),
-            Whereabouts::Running => self.end_run(End::of(Outcome::Cancelled), now, actions),
-            Whereabouts::Neither => {}
+        match self.position_of(command) {
+            CommandPosition::Queued => self.unqueue(command, Outcome::Cancelled, actions),
+            CommandPosition::Running => self.end_run(End::of(Outcome::Cancelled), now, actions),
+            CommandPosition::Absent => {}
         }
-    }
-}
-
-fn act_on_ending(due: EndingDue, actions: &mut Actions) {
-    match due {
-        EndingDue::Nothing => {}
-        EndingDue::Sweep { kill } => actions.push(Action::Sweep { kill }),
-        EndingDue::KillShell => actions.push(Action::KillShell),
-        EndingDue::KillSwept => actions.push(Action::KillSwept),
     }
 }

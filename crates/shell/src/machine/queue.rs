@@ -1,23 +1,23 @@
-//! What waits for the shell, in the order of its arrival.
+//! The jobs that wait for the shell, in the order of their arrival.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::event::Action;
-use crate::effect::Happened;
+use crate::effect::DriverEvent;
 use crate::spec::Spec;
 use crate::status::End;
 use wire::Outcome;
 
-/// How often the prompt is looked for while nothing waits for it.
-const UNHURRIED_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the prompt is looked for while a command waits for it.
-const MAX_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The maximum interval between two probes of the prompt while no job is queued.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum interval between two probes of the prompt while a job is queued.
+const BUSY_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What waits for the shell.
+/// A job that waits for the shell.
 #[derive(Debug)]
-pub enum Waiting {
-    /// A client's command, dropped after `until`.
+pub enum QueuedJob {
+    /// A client's command, dropped at `until`.
     Command {
         spec: Box<Spec>,
         until: Option<Instant>,
@@ -29,8 +29,8 @@ pub enum Waiting {
     },
 }
 
-impl Waiting {
-    /// Returns the id of a waiting command.
+impl QueuedJob {
+    /// Returns the id of the command, if the job is one.
     pub fn command(&self) -> Option<&str> {
         match self {
             Self::Command { spec, .. } => Some(&spec.command),
@@ -38,7 +38,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the time after which a waiting command is dropped.
+    /// Returns the time at which the command is dropped.
     pub fn until(&self) -> Option<Instant> {
         match self {
             Self::Command { until, .. } => *until,
@@ -46,7 +46,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the action that ends something which never starts.
+    /// Returns the action that reports a job which never starts.
     pub fn never_starts(self, outcome: Outcome) -> Action {
         match self {
             Self::Command { spec, .. } => {
@@ -54,7 +54,7 @@ impl Waiting {
                 Action::Finish { command, end, duration: Duration::ZERO }
             }
             Self::Script { token, .. } => {
-                Action::Emit(Happened::Applied { token, exit_code: None })
+                Action::Emit(DriverEvent::Applied { token, exit_code: None })
             }
         }
     }
@@ -62,7 +62,7 @@ impl Waiting {
 
 /// The queue of one shell.
 #[derive(Debug, Default)]
-pub struct Queue(VecDeque<Waiting>);
+pub struct Queue(VecDeque<QueuedJob>);
 
 impl Queue {
     pub fn len(&self) -> usize {
@@ -73,36 +73,36 @@ impl Queue {
         self.0.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub fn iter(&self) -> impl Iterator<Item = &QueuedJob> {
         self.0.iter()
     }
 
-    pub fn push(&mut self, waiting: Waiting) {
-        self.0.push_back(waiting);
+    pub fn push(&mut self, queued: QueuedJob) {
+        self.0.push_back(queued);
     }
 
-    /// Puts back what was taken out by [`pop`](Self::pop).
-    pub fn push_front(&mut self, waiting: Waiting) {
-        self.0.push_front(waiting);
+    /// Returns a job of [`pop`](Self::pop) to the front of the queue.
+    pub fn push_front(&mut self, queued: QueuedJob) {
+        self.0.push_front(queued);
     }
 
-    pub fn pop(&mut self) -> Option<Waiting> {
+    pub fn pop(&mut self) -> Option<QueuedJob> {
         self.0.pop_front()
     }
 
     pub fn has_command(&self, command: &str) -> bool {
-        self.0.iter().any(|waiting| waiting.command() == Some(command))
+        self.0.iter().any(|queued| queued.command() == Some(command))
     }
 
-    /// Takes a command out.
-    pub fn remove(&mut self, command: &str) -> Option<Waiting> {
-        let nth = self.0.iter().position(|waiting| waiting.command() == Some(command))?;
+    /// Removes a command from the queue.
+    pub fn remove(&mut self, command: &str) -> Option<QueuedJob> {
+        let nth = self.0.iter().position(|queued| queued.command() == Some(command))?;
         self.0.remove(nth)
     }
 
-    /// Takes out everything that has waited too long.
-    pub fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
-        let expired = |waiting: &Waiting| waiting.until().is_some_and(|until| until <= now);
+    /// Removes the jobs that have waited too long.
+    pub fn take_expired(&mut self, now: Instant) -> Vec<QueuedJob> {
+        let expired = |queued: &QueuedJob| queued.until().is_some_and(|until| until <= now);
         let mut taken = Vec::new();
         while let Some(nth) = self.0.iter().position(expired) {
             taken.extend(self.0.remove(nth));
@@ -110,14 +110,14 @@ impl Queue {
         taken
     }
 
-    pub fn take_all(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = QueuedJob> + use<> {
         std::mem::take(&mut self.0).into_iter()
     }
 
-    /// Lets the time begin anew after which commands are dropped.
+    /// Restarts the timeouts of all queued commands.
     pub fn restart_timeouts(&mut self, now: Instant) {
-        for waiting in &mut self.0 {
-            if let Waiting::Command { spec, until, .. } = waiting {
+        for queued in &mut self.0 {
+            if let QueuedJob::Command { spec, until, .. } = queued {
                 *until = spec.timeout.map(|timeout| now + timeout);
             }
         }
@@ -125,17 +125,17 @@ impl Queue {
 
     /// Returns when the next command is dropped.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.0.iter().filter_map(Waiting::until).min()
+        self.0.iter().filter_map(QueuedJob::until).min()
     }
 
-    /// Returns how often the prompt is looked for at least.
+    /// Returns the maximum interval between two probes of the prompt.
     pub fn poll_interval(&self) -> Duration {
-        if self.0.is_empty() { UNHURRIED_POLL_INTERVAL } else { MAX_POLL_INTERVAL }
+        if self.0.is_empty() { IDLE_POLL_INTERVAL } else { BUSY_POLL_INTERVAL }
     }
 }
 
-impl FromIterator<Waiting> for Queue {
-    fn from_iter<I: IntoIterator<Item = Waiting>>(waiting: I) -> Self {
-        Self(waiting.into_iter().collect())
+impl FromIterator<QueuedJob> for Queue {
+    fn from_iter<I: IntoIterator<Item = QueuedJob>>(queued: I) -> Self {
+        Self(queued.into_iter().collect())
     }
 }

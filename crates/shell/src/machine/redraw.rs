@@ -1,15 +1,16 @@
-//! Drawing the prompt again when a command changed what it shows.
+//! Redrawing the prompt when a command changed what it shows.
 //!
-//! bash expands its prompt when it begins to read a line, and a key of ours does not begin one: after
-//! an exec that changed the directory the old one would be shown until a person presses Enter. So when
-//! nothing has run for a moment a key is typed that puts the half-typed line away, ends the empty line,
-//! and lets bash draw; then the half-typed line is put back. Both steps of the key are one to the line
-//! editor: nothing a person types can get between them.
+//! bash expands its prompt when it begins to read a line, and a key that the driver types does not begin
+//! one: after an exec that changed the directory, the prompt would show the old directory until a person
+//! presses Enter. So after a short idle time a key is typed that saves the half-typed line, accepts the
+//! empty line, and lets bash draw its prompt; then the half-typed line is restored. The line editor runs
+//! both steps of the key as one macro, so that no typed byte comes between them.
 
 use std::time::Instant;
 
 use super::event::{Action, PromptProbe};
-use super::phase::{Idle, MachinePhase, Poll, PromptState, Redraw, Redrawing};
+use super::idle::{Idle, Poll, PromptState, Redraw, Redrawing};
+use super::phase::MachinePhase;
 use super::{Actions, Machine};
 
 impl Machine {
@@ -28,18 +29,19 @@ impl Machine {
         }
     }
 
-    /// Looks whether the prompt is drawn.
+    /// Ends the redraw if the prompt is drawn, or if it took too long.
     pub(super) fn redrawn(&mut self, probe: PromptProbe, now: Instant, actions: &mut Actions) {
         let MachinePhase::Redrawing(redrawing) = &mut self.phase else { return };
         let stashed = redrawing.stashed;
         // Parts of the prompt may be printed and not read yet.
-        if redrawing.waits(stashed && probe.shown && !probe.unread, now) {
+        let is_drawn = stashed && probe.shown && !probe.unread;
+        if !is_drawn && redrawing.wait_longer(now) {
             return;
         }
         let drawn = std::mem::take(&mut redrawing.drawn);
         let untouched = Redrawing::untouched(self.keyboard.typed, now);
         let prompt = if probe.shown && stashed && untouched {
-            PromptState::Shown
+            PromptState::AtPrompt
         } else {
             PromptState::Unknown
         };

@@ -1,43 +1,46 @@
-//! Starting what waits, following it while it runs, and ending it.
+//! Starting a queued job, following it while it runs, and ending it.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::event::{Action, Look, PromptProbe, Replacement, RunProbe, StateSource};
-use super::job::Job;
-use super::phase::{
-    Ending, Idle, MachinePhase, Poll, PromptState, Redraw, Run, SETTLE, START_TIMEOUT, Stage,
+use super::ending::Ending;
+use super::event::{
+    Action, HistoryUse, ProbeScope, PromptProbe, Replacement, RunProbe, SnapshotAge, StateSource,
 };
-use super::queue::Waiting;
+use super::idle::{Idle, Poll, PromptState, Redraw, SETTLE_TIME};
+use super::job::Job;
+use super::phase::{MachinePhase, START_TIMEOUT};
+use super::queue::QueuedJob;
+use super::run::{Run, Stage};
 use super::{Actions, Machine};
-use crate::effect::Happened;
+use crate::effect::DriverEvent;
 use crate::status::End;
 use wire::Outcome;
 
-/// How often a command is typed whose shell never ran it.
+/// In how many shells a command is tried that never begins.
 const MAX_ATTEMPTS: u32 = 2;
 
 impl Machine {
-    /// Looks whether the shell is at its prompt, if anything waits for that.
+    /// Probes the prompt if a queued job or a person's command needs it.
     pub(super) fn advance(&self, now: Instant, actions: &mut Actions) {
         let MachinePhase::Idle(idle) = &self.phase else { return };
         if self.queue.is_empty() && self.keyboard.entered.is_none() {
             return;
         }
-        let settled = self.keyboard.typed.is_none_or(|typed| now >= typed + SETTLE);
+        let settled = self.keyboard.typed.is_none_or(|typed| now >= typed + SETTLE_TIME);
         actions.push(Action::ProbePrompt(match idle.prompt {
-            PromptState::Shown | PromptState::Unchanged => Look::FilesOnly,
-            PromptState::Unknown if settled => Look::Everything,
-            PromptState::Unknown => Look::Unsettled,
+            PromptState::AtPrompt | PromptState::Unchanged => ProbeScope::FilesOnly,
+            PromptState::Unknown if settled => ProbeScope::Full,
+            PromptState::Unknown => ProbeScope::Unsettled,
         }));
     }
 
-    /// Starts what waits, if the shell is at its prompt.
+    /// Starts the next job, if the shell is at its prompt.
     pub(super) fn idle_probed(&mut self, probe: PromptProbe, now: Instant, actions: &mut Actions) {
         let MachinePhase::Idle(idle) = &mut self.phase else { return };
         if !probe.files {
-            // The files that this shell is driven by were removed; the next shell gets others.
+            // The run directory of this shell was removed; the next shell gets another one.
             if self.replacement.is_none() {
                 self.replacement = Some(Replacement::Same);
                 actions.push(Action::KillShell);
@@ -49,68 +52,75 @@ impl Machine {
                 idle.poll.back_off(now, self.queue.poll_interval());
                 return;
             }
-            // What the shell has printed comes before the command.
-            if idle.poll.await_reader(probe.unread, now) {
+            // Output that the shell has printed comes before the command.
+            if idle.poll.awaits_reader(probe, now) {
                 return;
             }
-            idle.prompt = PromptState::Shown;
+            idle.prompt = PromptState::AtPrompt;
             actions.push(Action::SaveModes);
-            self.prompt_is_there(now);
+            self.note_first_prompt(now);
         }
         let MachinePhase::Idle(idle) = &self.phase else { return };
-        let (unchanged, redraw) = (idle.prompt == PromptState::Unchanged, idle.redraw);
+        let snapshot = match idle.prompt {
+            PromptState::Unchanged => SnapshotAge::Current,
+            PromptState::AtPrompt | PromptState::Unknown => SnapshotAge::Unknown,
+        };
+        let redraw = idle.redraw;
         let job = if self.keyboard.entered.is_some() {
             Job::Capture
         } else {
             match self.queue.pop() {
-                Some(Waiting::Command { spec, attempts, .. }) => {
-                    let shown = self.prompt.typed(&spec.text, self.keyboard.half_typed);
+                Some(QueuedJob::Command { spec, attempts, .. }) => {
+                    let shown = match self.keyboard.half_typed {
+                        true => self.prompt.typed_over(&spec.text),
+                        false => self.prompt.typed(&spec.text),
+                    };
                     actions.push(Action::Show(shown));
                     Job::Command { spec, attempt: attempts + 1 }
                 }
-                Some(Waiting::Script { token, script }) => Job::Script { token, script },
+                Some(QueuedJob::Script { token, script }) => Job::Script { token, script },
                 None => return,
             }
         };
-        self.begin(job, redraw, false, now);
-        actions.push(Action::Start { unchanged });
-    }
-
-    fn begin(&mut self, job: Job, redraw: Redraw, touched: bool, now: Instant) {
-        self.number += 1;
-        let mut run = Run::new(self.number, job, now, redraw);
-        run.touched = touched;
+        let run = self.next_run(job, redraw, now);
         self.phase = MachinePhase::Running(Box::new(run));
+        actions.push(Action::Start { snapshot });
     }
 
-    /// The files of a run could not be written: the shell was not touched.
+    fn next_run(&mut self, job: Job, redraw: Redraw, now: Instant) -> Run {
+        self.number += 1;
+        Run::new(self.number, job, now, redraw)
+    }
+
+    /// Handles a run whose files could not be written. The shell has not changed.
     pub(super) fn not_started(&mut self, now: Instant, actions: &mut Actions) {
         let Some(run) = self.take_run() else { return };
         let mut idle =
-            Idle { prompt: PromptState::Shown, poll: Poll::default(), redraw: run.redraw };
-        let mut goes_on = true;
-        match run.job {
+            Idle { prompt: PromptState::AtPrompt, poll: Poll::default(), redraw: run.redraw };
+        let starts_next = match run.job {
             Job::Command { spec, .. } => {
                 let (command, end) = (spec.command, End::of(Outcome::NotStarted));
                 actions.push(Action::Finish { command, end, duration: Duration::ZERO });
+                true
             }
             Job::Script { token, .. } => {
-                actions.push(Action::Emit(Happened::Applied { token, exit_code: None }));
+                actions.push(Action::Emit(DriverEvent::Applied { token, exit_code: None }));
+                true
             }
             Job::Reread { command, started, end } => {
                 let duration = now.saturating_duration_since(started);
                 actions.push(Action::Finish { command, end, duration });
                 idle.prompt = PromptState::Unknown;
-                idle.poll.by(now + SETTLE);
-                goes_on = false;
+                idle.poll.by(now + SETTLE_TIME);
+                false
             }
             Job::Capture => {
                 idle.poll.by(now + self.queue.poll_interval());
-                goes_on = false;
+                false
             }
-        }
+        };
         self.phase = MachinePhase::Idle(idle);
-        if goes_on {
+        if starts_next {
             self.advance(now, actions);
         }
     }
@@ -138,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Ends the run if its status and its state are there.
+    /// Completes the run if its exit code and its state have been read.
     pub(super) fn try_finish(&mut self, now: Instant, actions: &mut Actions) {
         let MachinePhase::Running(run) = &self.phase else { return };
         let Some(status) = run.status().filter(|_| run.dumped || run.harmless) else { return };
@@ -147,7 +157,7 @@ impl Machine {
         self.prompt.expect();
         let mut idle =
             Idle { prompt: PromptState::Unchanged, poll: Poll::default(), redraw: run.redraw };
-        if run.touched {
+        if run.typed_during {
             idle.prompt = PromptState::Unknown;
             idle.poll.by(now + Duration::from_millis(1));
         }
@@ -157,14 +167,17 @@ impl Machine {
             Job::Capture => {
                 idle.redraw = Redraw::default();
                 let entered = self.keyboard.entered.take();
-                if run.touched {
+                if run.typed_during {
                     self.keyboard.entered = Some(now);
                 }
                 let duration = entered.map_or(Duration::ZERO, |entered| {
                     run.started.saturating_duration_since(entered)
                 });
-                let hidden = self.keyboard.hides;
-                actions.push(Action::ReportTyped { status, duration, hidden });
+                let history = match self.keyboard.starts_with_blank {
+                    true => HistoryUse::MayBeSkipped,
+                    false => HistoryUse::Recorded,
+                };
+                actions.push(Action::ReportTyped { status, duration, history });
             }
             Job::Command { .. } | Job::Script { .. } => {
                 let end = End::finished(status);
@@ -172,7 +185,7 @@ impl Machine {
             }
             Job::Reread { end, .. } => {
                 if !self.capabilities.edits_lines {
-                    // Any error takes such a shell to its prompt, and its status says which.
+                    // A syntax error returns such a shell to its prompt; the exit code is read there.
                     *end = End::finished(status);
                 }
                 let end = *end;
@@ -183,11 +196,12 @@ impl Machine {
         self.advance(now, actions);
     }
 
-    /// Begins to end what runs, and its shell with it.
+    /// Begins to end the run, and its shell with it.
     pub(super) fn end_run(&mut self, end: End, now: Instant, actions: &mut Actions) {
         let Some(run) = self.take_run() else { return };
         actions.push(Action::StopShell);
-        // A command that has its status has only lost its shell: what it left behind lives on.
+        // The command has its exit code and only its shell must be replaced: its background processes
+        // survive.
         let ending = if end.outcome == Outcome::Finished {
             actions.push(Action::KillShell);
             Ending::of_shell_alone(run, end, now)
@@ -197,8 +211,8 @@ impl Machine {
         self.phase = MachinePhase::Ending(Box::new(ending));
     }
 
-    /// A run was ended and its shell with it. A command that never began because its shell could not
-    /// be driven is given another shell, which gets less of the state.
+    /// Completes a run that was ended together with its shell. A command that never began because its
+    /// shell could not be driven is queued for another shell, in which less of the state is restored.
     pub(super) fn ended_early(
         &mut self,
         run: Run,
@@ -208,7 +222,7 @@ impl Machine {
     ) {
         let never_began = end.outcome == Outcome::NotStarted && !run.has_begun();
         if end.outcome == Outcome::NotStarted && !never_began {
-            // The shell read the key after all, just before it was stopped.
+            // The shell read the key just before it was stopped.
             end.outcome = Outcome::Lost;
         }
         match run.job {
@@ -216,7 +230,7 @@ impl Machine {
                 self.failures = 1;
                 actions.push(Action::Requeue { command: spec.command.clone() });
                 let until = run.deadline;
-                self.queue.push_front(Waiting::Command { spec, until, attempts: attempt });
+                self.queue.push_front(QueuedJob::Command { spec, until, attempts: attempt });
             }
             Job::Command { .. } | Job::Capture | Job::Reread { .. } | Job::Script { .. } => {
                 actions.push(run.complete(end, None, ended, StateSource::ShellGone));
@@ -229,16 +243,16 @@ impl Machine {
         if run.has_begun() {
             actions.push(Action::Signal(signal));
         } else {
-            // It would reach the line editor.
+            // The signal would reach the line editor.
             run.defer(signal, now);
         }
     }
 
-    /// A command takes its time: does it still run?
+    /// Handles the probe of a long-running command: the shell may have left it.
     pub(super) fn run_probed(&mut self, probe: RunProbe, now: Instant, actions: &mut Actions) {
         let MachinePhase::Running(run) = &self.phase else { return };
         if probe.left && !probe.files {
-            // It ran, and the directory in which it would have recorded its end was removed.
+            // The command ran, and the directory for the record of its end was removed.
             self.end_run(End::of(Outcome::Lost), now, actions);
         } else if probe.left && probe.no_records {
             let end = End { outcome: Outcome::Finished, exit_code: Some(130), signal: Some(2) };
@@ -248,8 +262,8 @@ impl Machine {
         }
     }
 
-    /// The shell dropped the drive file, as it does on SIGINT, and is back at its prompt: another
-    /// drive file reads the state.
+    /// Starts another drive file to read the state, because the shell aborted the current one, as it does
+    /// on SIGINT, and is back at its prompt.
     pub(super) fn reread(&mut self, end: End, now: Instant, actions: &mut Actions) {
         let Some(run) = self.take_run() else { return };
         actions.push(Action::Drain);
@@ -259,8 +273,10 @@ impl Machine {
                 actions.push(Action::EndCopy);
                 let (command, started) = (spec.command, run.started);
                 let job = Job::Reread { command, started, end };
-                self.begin(job, run.redraw, run.touched, now);
-                actions.push(Action::Start { unchanged: false });
+                let mut next = self.next_run(job, run.redraw, now);
+                next.typed_during = run.typed_during;
+                self.phase = MachinePhase::Running(Box::new(next));
+                actions.push(Action::Start { snapshot: SnapshotAge::Unknown });
                 return;
             }
             Job::Reread { command, started, end } => {
@@ -269,33 +285,34 @@ impl Machine {
             }
             Job::Script { token, .. } => {
                 let exit_code = end.exit_code;
-                actions.push(Action::Emit(Happened::Applied { token, exit_code }));
+                actions.push(Action::Emit(DriverEvent::Applied { token, exit_code }));
             }
             Job::Capture => {}
         }
         let mut poll = Poll::default();
-        poll.by(now + SETTLE);
+        poll.by(now + SETTLE_TIME);
         self.phase =
             MachinePhase::Idle(Idle { prompt: PromptState::Unknown, poll, redraw: run.redraw });
     }
 
-    /// The key had no effect: the line editor was in the middle of something, or a command redefined
-    /// what the key runs. The other keys are tried, each once, as long as the shell is at its prompt.
-    pub(super) fn key_overdue(&mut self, shown: bool, now: Instant, actions: &mut Actions) {
+    /// Handles a key that had no effect: the line editor was reading another key sequence, or a command
+    /// redefined the builtin that the key runs. The other keys are tried, each once, as long as the shell
+    /// is at its prompt.
+    pub(super) fn key_overdue(&mut self, probe: PromptProbe, now: Instant, actions: &mut Actions) {
         let MachinePhase::Running(run) = &self.phase else { return };
         let Stage::Typed { retries, .. } = run.stage else { return };
-        // Without a prompt the machine is busy, or the key went to a program: neither is helped by
-        // another key.
-        let give_up = if shown {
+        // Without a prompt the computer is slow, or the key went to a program: another key would not
+        // help.
+        let give_up = if probe.shown {
             retries > self.capabilities.keys
         } else {
             now >= run.started + START_TIMEOUT
         };
         if give_up {
             self.end_run(End::of(Outcome::NotStarted), now, actions);
-        } else if shown {
-            // Without the file the old key can do nothing any more; only if the shell is still at
-            // its prompt then did it do nothing before.
+        } else if probe.shown {
+            // The old key has no effect once the drive file is removed. If the shell is still at its
+            // prompt then, the key had no effect before either.
             actions.push(Action::WithdrawKey);
         }
     }

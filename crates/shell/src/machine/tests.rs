@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rustix::process::Signal;
 
 use super::*;
-use crate::effect::Happened;
+use crate::effect::DriverEvent;
 use crate::output::Keep;
 use crate::spec::Spec;
 use crate::state::State;
@@ -19,7 +19,7 @@ use wire::{IfBusy, StdinMode};
 const SETTLE: Duration = Duration::from_millis(20);
 const MAX_SWEEPS: u32 = 2000;
 
-/// Something that happens in the world.
+/// A step of a random history.
 #[derive(Debug, Clone)]
 enum Op {
     Exec {
@@ -41,13 +41,13 @@ enum Op {
     Wait(u64),
     /// The shell reads its rc file or a key.
     ShellProceeds,
-    /// The command in the shell ends; its record and its dump are noticed in either order, or the
-    /// dump is not.
+    /// The command in the shell ends; its record and its dump are read in either order, or only the record
+    /// is read.
     Ends {
         status: i32,
         order: Order,
     },
-    /// The dump that was not noticed is noticed.
+    /// The dump that was not read yet is read.
     Dumped,
     /// The command is interrupted: the shell is back at its prompt without a record.
     Interrupted,
@@ -56,7 +56,7 @@ enum Op {
     KeyLost,
     /// The shell exits by itself.
     ShellExits,
-    /// The exit of a dead shell is noticed.
+    /// A shell that has exited is reaped.
     Reaped,
     /// The person's program ends.
     ProgramEnds,
@@ -81,7 +81,7 @@ enum Shell {
     /// It reads its rc file.
     Starting,
     Prompt,
-    /// A person's program has the terminal.
+    /// A person's program is in the foreground.
     Program,
     /// It runs a drive file.
     InRun(u64),
@@ -123,8 +123,8 @@ struct World {
     /// The last run that began.
     begun: Option<u64>,
     dump: bool,
-    /// The run whose dump was not noticed.
-    unnoticed: Option<u64>,
+    /// The run whose dump was not read.
+    unread_dump: Option<u64>,
     forks: u32,
     found: u32,
     commands: Vec<Submitted>,
@@ -181,7 +181,7 @@ impl World {
             drive: None,
             begun: None,
             dump: false,
-            unnoticed: None,
+            unread_dump: None,
             forks: 0,
             found: 0,
             commands: Vec::new(),
@@ -221,7 +221,7 @@ impl World {
         matches!(self.shell, Shell::Prompt | Shell::Program | Shell::InRun(_)) && !self.stopped
     }
 
-    /// A shell with unread keys does not sleep in its line editor.
+    /// Returns whether the shell sleeps in its line editor, which it does not while keys are unread.
     fn prompt_shown(&self) -> bool {
         self.shell == Shell::Prompt && !self.stopped && self.keys == 0
     }
@@ -245,8 +245,8 @@ impl World {
         }
     }
 
-    /// What the driver checks before it looks at a run.
-    fn look_begun(&mut self) {
+    /// Reports that the drive file has begun, as the driver does before each check of a run.
+    fn check_begun(&mut self) {
         let begun = !self.files || self.drive_number().is_some_and(|run| self.begun == Some(run));
         if self.machine.awaits_begun() && begun {
             self.step(MachineEvent::Begun);
@@ -267,7 +267,7 @@ impl World {
 
     fn check_settled(&self) {
         let settled = self.typed.is_none_or(|typed| self.now >= typed + SETTLE);
-        assert!(self.prompt_is_fresh, "a key is typed after a person typed, without a look");
+        assert!(self.prompt_is_fresh, "a key is typed after a person typed, without a probe");
         assert!(settled, "a key is typed among a person's keys");
     }
 
@@ -275,8 +275,8 @@ impl World {
         let command = &mut self.commands[nth(command)];
         assert!(!matches!(command.progress, Progress::Ended(_)), "a command ended twice");
         match outcome {
-            Outcome::NotStarted => assert_eq!(command.executed, 0, "it ran and is not started"),
-            // What may have begun, because its files are gone, is never taken for not begun.
+            Outcome::NotStarted => assert_eq!(command.executed, 0, "it ran but is not started"),
+            // A command whose files are gone may have begun, so it counts as begun.
             Outcome::Finished | Outcome::Lost if !self.files_removed => {
                 assert_eq!(command.executed, 1, "{outcome:?} but it never ran");
             }
@@ -287,13 +287,13 @@ impl World {
 
     fn perform(&mut self, action: Action) -> Option<MachineEvent<'static>> {
         let answer = match action {
-            Action::ProbePrompt(look) => {
-                let shown = match look {
-                    Look::FilesOnly => true,
-                    Look::Unsettled => false,
-                    Look::Everything | Look::Passively => self.prompt_shown(),
+            Action::ProbePrompt(scope) => {
+                let shown = match scope {
+                    ProbeScope::FilesOnly => true,
+                    ProbeScope::Unsettled => false,
+                    ProbeScope::Full | ProbeScope::ReadOnly => self.prompt_shown(),
                 };
-                if shown && look == Look::Everything {
+                if shown && scope == ProbeScope::Full {
                     self.prompt_is_fresh = true;
                 }
                 Answer::Prompt(PromptProbe { files: self.files, shown, unread: false })
@@ -301,7 +301,7 @@ impl World {
             Action::ProbeRedraw { .. } => {
                 let wanted = self.prompt_shown();
                 self.prompt_is_fresh |= wanted;
-                Answer::Redraw(wanted)
+                Answer::Redraw { wanted }
             }
             Action::ProbeRun => {
                 let left = self.prompt_shown();
@@ -344,7 +344,7 @@ impl World {
                 } else {
                     self.drive = Some((number, command, false));
                     self.keys += 1;
-                    // Every third run is harmless as far as the model is concerned.
+                    // The model calls every third run harmless.
                     Answer::Started { harmless: command.is_some() && number.is_multiple_of(3) }
                 }
             }
@@ -363,19 +363,19 @@ impl World {
                     return None;
                 }
             }
-            Action::Sweep { kill } => {
+            Action::Sweep(signal) => {
                 let sweeps = self.ending.as_mut().expect("a sweep belongs to an ending");
                 *sweeps += 1;
                 assert!(self.stopped, "processes are swept while their shell runs");
                 let new = self.forks > self.found;
                 self.found = self.forks;
-                if kill {
+                if signal == SweepSignal::Kill {
                     (self.forks, self.found) = (0, 0);
                 }
                 Answer::Swept(match (self.found, new) {
-                    (0, _) => Swept::None,
-                    (_, true) => Swept::New,
-                    (_, false) => Swept::Known,
+                    (0, _) => SweepResult::None,
+                    (_, true) => SweepResult::New,
+                    (_, false) => SweepResult::Known,
                 })
             }
             Action::KillSwept => {
@@ -412,7 +412,7 @@ impl World {
                 let gone = completion.source == StateSource::ShellGone;
                 assert_eq!(gone, self.shell == Shell::None, "the state comes from the wrong shell");
                 if completion.source == StateSource::Dump {
-                    assert!(self.dump, "a state is taken over that was not dumped");
+                    assert!(self.dump, "a state is read that was not dumped");
                 }
                 match &completion.job {
                     Job::Command { spec, .. } => self.end(&spec.command, completion.end.outcome),
@@ -427,7 +427,7 @@ impl World {
                 return None;
             }
             Action::Requeue { command } => {
-                assert_eq!(self.commands[nth(&command)].executed, 0, "it ran and is queued again");
+                assert_eq!(self.commands[nth(&command)].executed, 0, "it ran but is queued again");
                 return None;
             }
             Action::Launch { .. } => {
@@ -441,15 +441,15 @@ impl World {
                 return None;
             }
             Action::ReportTyped { .. } | Action::TakeFirstDump => {
-                assert!(self.dump, "a state is taken over that was not dumped");
+                assert!(self.dump, "a state is read that was not dumped");
                 return None;
             }
-            Action::Emit(Happened::Applied { token, .. }) => {
+            Action::Emit(DriverEvent::Applied { token, .. }) => {
                 *self.scripts.get_mut(&token).unwrap() += 1;
                 return None;
             }
-            Action::Emit(Happened::Ended { .. }) => {
-                assert!(!self.over, "it ends twice");
+            Action::Emit(DriverEvent::Ended { .. }) => {
+                assert!(!self.over, "the terminal ends twice");
                 self.over = true;
                 return None;
             }
@@ -459,7 +459,7 @@ impl World {
             | Action::Drain
             | Action::Attend
             | Action::EndCopy
-            | Action::TrimGoodbye
+            | Action::TrimExitSequence
             | Action::ForgetAutoExit
             | Action::Reset(_)
             | Action::CloseStreams
@@ -498,7 +498,7 @@ impl World {
                 }
             }
             Op::Signal => {
-                self.look_begun();
+                self.check_begun();
                 self.event(MachineEvent::Signal(Signal::TERM));
             }
             Op::Replace => self.event(MachineEvent::Replace(State::default())),
@@ -515,12 +515,12 @@ impl World {
                 if let Some(deadline) = self.machine.deadline() {
                     self.now = self.now.max(deadline);
                 }
-                self.look_begun();
+                self.check_begun();
                 self.event(MachineEvent::Tick);
             }
             Op::Wait(ms) => {
                 self.now += Duration::from_millis(ms);
-                self.look_begun();
+                self.check_begun();
                 self.event(MachineEvent::Tick);
             }
             Op::ShellProceeds => {
@@ -538,7 +538,7 @@ impl World {
                 }
                 (self.shell, self.dump) = (Shell::Prompt, true);
                 if self.typed.is_none_or(|typed| typed < self.now) && self.keys == 0 {
-                    self.prompt_is_fresh |= self.machine.run().is_some_and(|run| !run.touched);
+                    self.prompt_is_fresh |= self.machine.run().is_some_and(|run| !run.typed_during);
                 }
                 let record = MachineEvent::Record { number, status: Some(status) };
                 match order {
@@ -548,13 +548,13 @@ impl World {
                         self.event(record);
                     }
                     Order::RecordOnly => {
-                        (self.dump, self.unnoticed) = (false, Some(number));
+                        (self.dump, self.unread_dump) = (false, Some(number));
                         self.event(record);
                     }
                 }
             }
             Op::Dumped => {
-                if self.prompt_shown() && self.unnoticed == Some(self.machine.number()) {
+                if self.prompt_shown() && self.unread_dump == Some(self.machine.number()) {
                     self.dump = true;
                     self.event(MachineEvent::DumpRead { complete: true });
                 }
@@ -577,7 +577,7 @@ impl World {
             }
             Op::Reaped => {
                 if let Shell::Dead { code, signal } = self.shell {
-                    self.look_begun();
+                    self.check_begun();
                     (self.shell, self.keys, self.drive) = (Shell::None, 0, None);
                     self.ending = None;
                     self.event(MachineEvent::Exited { code, signal });
@@ -594,7 +594,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end, and checks that it does.
+    /// Runs until every command and script has ended, and fails if that takes too long.
     fn settle(&mut self) {
         (self.disk_full, self.race) = (false, false);
         for round in 0.. {
@@ -603,7 +603,12 @@ impl World {
             if scripts_ended && !self.commands.iter().any(waits) {
                 break;
             }
-            assert!(round < 20_000, "never settles: {:?} {:?}", self.shell, self.machine);
+            assert!(
+                round < 20_000,
+                "commands or scripts never end: {:?} {:?}",
+                self.shell,
+                self.machine
+            );
             let op = match self.shell {
                 Shell::Dead { .. } => Op::Reaped,
                 Shell::Starting => Op::ShellProceeds,
@@ -672,13 +677,16 @@ fn a_timeout_begins_when_the_shell_can_run_a_command() {
     machine.step(later(0), MachineEvent::DumpRead { complete: true });
     machine.step(later(0), prompt(false));
     assert!(!finished(&machine.step(later(300), MachineEvent::Tick)), "no prompt was drawn yet");
-    assert!(machine.deadline().is_some_and(|due| due > later(0)), "the machine does not rest");
+    assert!(
+        machine.deadline().is_some_and(|due| due > later(0)),
+        "the machine polls without a pause"
+    );
     let actions = machine.step(later(0), prompt(true));
     assert!(actions.iter().any(|action| matches!(action, Action::Start { .. })), "{actions:?}");
 }
 
 #[test]
-fn a_timeout_counts_while_a_person_keeps_the_shell() {
+fn a_timeout_counts_while_a_person_uses_the_shell() {
     let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
     let mut machine = Machine::new(capabilities);
     let now = Instant::now();

@@ -1,6 +1,6 @@
 //! The life cycle of a command: queued, running, done, sealed.
 
-use shell::{BEGAN, Keep, Output, QUEUE, remote};
+use shell::{BEGAN, Keep, MAX_QUEUED_COMMANDS, Output, remote};
 use wire::{Event, IfBusy, MAX_DATA, Outcome, Phase, ReplyCode, Request, Sections, Stream};
 
 use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
@@ -41,7 +41,7 @@ impl RemoteHost {
         if if_busy == IfBusy::Fail && found.is_busy() {
             return Err(ReplyCode::Busy.into());
         }
-        if found.queue.len() >= QUEUE {
+        if found.queue.len() >= MAX_QUEUED_COMMANDS {
             return Err(ReplyCode::QueueFull.into());
         }
         let keep = Keep { head: keep_head, tail: keep_tail };

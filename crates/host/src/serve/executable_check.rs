@@ -1,4 +1,4 @@
-//! An executable that may become this host's.
+//! The check of an executable before it replaces that of the host.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,10 @@ use super::slots::Key;
 
 /// An executable that is being checked, or has passed its check.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct ExecutableCheck {
     pub(super) path: PathBuf,
     pub(super) pid: Pid,
-    pub(super) asked: (Key, u32),
+    /// The connection and the sequence number of the request to answer.
+    pub(super) request: (Key, u32),
     pub(super) passed: bool,
 }

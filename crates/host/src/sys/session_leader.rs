@@ -1,17 +1,17 @@
 //! The leader of a shell's session. The kernel sends a hang-up to a terminal's foreground processes when
 //! the session leader exits; a shell that leads its own session would end the background processes of
-//! older commands each time it is replaced. So a process that does nothing leads the session, and the
-//! shells come and go in it.
+//! older commands each time it is replaced. So the session has a separate leader, which does nothing
+//! while shells start and exit in its session.
 //!
-//! It waits for SIGUSR1, takes the terminal's foreground, and exits. The kernel sends it the same signal
-//! when the host is gone.
+//! The leader waits for SIGUSR1, moves itself to the terminal's foreground, and exits. The kernel sends the
+//! same signal when the host exits.
 
 use std::ffi::c_int;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
-/// Signals of a terminal or a careless `kill` that would end the keeper.
+/// Signals of a terminal or an accidental `kill` that would end the leader.
 const IGNORED: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -23,26 +23,28 @@ const IGNORED: [c_int; 8] = [
     libc::SIGTTOU,
 ];
 
-/// Returns the descriptor of the keeper's executable, which is created once. Without one a keeper stays
-/// a forked copy of the host, which costs only memory.
-pub(super) fn image() -> Option<RawFd> {
-    static IMAGE: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    IMAGE.get_or_init(make).as_ref().map(AsRawFd::as_raw_fd)
+/// Returns the descriptor of the leader's executable, which is created once. Without an executable the
+/// leader stays a forked copy of the host, which needs more memory.
+pub(super) fn executable() -> Option<RawFd> {
+    static EXECUTABLE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    EXECUTABLE.get_or_init(create).as_ref().map(AsRawFd::as_raw_fd)
 }
 
 #[cfg(target_arch = "x86_64")]
-fn make() -> Option<OwnedFd> {
+fn create() -> Option<OwnedFd> {
     let fd = rustix::fs::memfd_create("stead-keeper", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     let mut file = std::fs::File::from(fd);
-    file.write_all(&executable(&CODE)).ok()?;
+    file.write_all(&elf_file(&CODE)).ok()?;
     Some(file.into())
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn make() -> Option<OwnedFd> {
+fn create() -> Option<OwnedFd> {
     None
 }
 
+/// The program of the leader, in machine code.
+///
 /// ```text
 /// wait:  if (rt_sigtimedwait({SIGUSR1}, 0, 0, 8) < 0) goto wait
 ///        ioctl(0, TIOCSPGRP, &getpid())
@@ -74,7 +76,7 @@ const CODE: [u8; 70] = [
 
 /// The smallest ELF file around some code: a header, one readable and executable segment.
 #[cfg(target_arch = "x86_64")]
-fn executable(code: &[u8]) -> Vec<u8> {
+fn elf_file(code: &[u8]) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
     let length = HEADERS + code.len() as u64;
@@ -86,14 +88,14 @@ fn executable(code: &[u8]) -> Vec<u8> {
     half(&mut file, 2); // executable
     half(&mut file, 62); // x86-64
     word(&mut file, 1);
-    long(&mut file, BASE + HEADERS); // where it begins
+    long(&mut file, BASE + HEADERS); // entry point
     long(&mut file, 64); // program headers
     long(&mut file, 0); // no sections
     word(&mut file, 0);
     for value in [64, 56, 1, 0, 0, 0] {
         half(&mut file, value);
     }
-    word(&mut file, 1); // to be loaded
+    word(&mut file, 1); // loadable segment
     word(&mut file, 5); // readable and executable
     for value in [0, BASE, BASE, length, length, 0x1000] {
         long(&mut file, value);
@@ -102,12 +104,12 @@ fn executable(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Becomes the keeper of this session until its parent `host` is gone. Standard input is the terminal.
+/// Leads this session until SIGUSR1, or until the parent `host` exits. Standard input is the terminal.
 ///
 /// # Safety
-/// Only in a forked child: nothing of the process is used again.
-pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
-    // SAFETY: async-signal-safe calls alone, on memory of this frame.
+/// Must be called in a forked child; the function does not return.
+pub(super) unsafe fn lead(executable: Option<RawFd>, host: libc::pid_t) -> ! {
+    // SAFETY: only async-signal-safe calls, on memory of this frame.
     unsafe {
         for signal in IGNORED {
             libc::signal(signal, libc::SIG_IGN);
@@ -123,12 +125,12 @@ pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
         libc::chdir(c"/".as_ptr());
         let all = libc::CLOSE_RANGE_CLOEXEC;
         libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, all);
-        if let Some(image) = image {
+        if let Some(executable) = executable {
             let argv = [c"stead-keeper".as_ptr(), std::ptr::null()];
             let env = [std::ptr::null::<std::ffi::c_char>()];
             let here = libc::AT_EMPTY_PATH;
             let (argv, env) = (argv.as_ptr(), env.as_ptr());
-            libc::syscall(libc::SYS_execveat, image, c"".as_ptr(), argv, env, here);
+            libc::syscall(libc::SYS_execveat, executable, c"".as_ptr(), argv, env, here);
         }
         libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, 0);
         let mut caught = 0;
@@ -142,9 +144,9 @@ pub(super) unsafe fn keep(image: Option<RawFd>, host: libc::pid_t) -> ! {
 /// Makes this process the leader of the terminal's foreground process group.
 ///
 /// # Safety
-/// Only in a forked child, before it executes its program.
+/// Must be called in a forked child, before it executes its program.
 pub(super) unsafe fn to_foreground() {
-    // SAFETY: async-signal-safe calls alone, on memory of this frame.
+    // SAFETY: only async-signal-safe calls, on memory of this frame.
     unsafe {
         libc::setpgid(0, 0);
         // A background process that sets the foreground group is stopped unless it ignores SIGTTOU.

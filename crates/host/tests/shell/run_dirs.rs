@@ -1,4 +1,4 @@
-//! Where the files are through which shells are driven, and that nothing is left of them.
+//! The run directories of shells: where they are, and that they are removed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,58 +9,60 @@ use wire::{Outcome, Shell, StdinMode};
 use crate::bench::Bench;
 use crate::support::{EXE, Host, wait_until};
 
-/// The place in memory of a terminal's shell; `None` where this machine has none.
-fn place(host: &Host, bench: &Bench) -> Option<PathBuf> {
-    let place = fs::read_link(host.terminal(&bench.terminal).join("run")).ok();
-    if place.is_none() {
-        eprintln!("skipped: this machine has no memory for files of ours alone");
+/// Returns the run directory of a terminal if it is in memory; `None` if this machine has no private memory.
+fn run_dir(host: &Host, bench: &Bench) -> Option<PathBuf> {
+    let run_dir = fs::read_link(host.terminal(&bench.terminal).join("run")).ok();
+    if run_dir.is_none() {
+        eprintln!("skipped: this machine has no private directory in memory");
     }
-    place
+    run_dir
 }
 
 #[test]
-fn the_files_of_a_shell_are_in_memory_and_go_with_its_terminal() {
+fn a_run_directory_is_in_memory_and_is_removed_with_its_terminal() {
     let host = Host::start();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Sh] {
         let mut bench = Bench::new(&host, shell);
         bench.run("n=1");
-        let Some(place) = place(&host, &bench) else { return };
-        assert!(place.is_dir(), "{shell:?}");
+        let Some(directory) = run_dir(&host, &bench) else { return };
+        assert!(directory.is_dir(), "{shell:?}");
         let link = host.terminal(&bench.terminal).join("run");
         bench.close();
-        assert!(!place.exists() && fs::symlink_metadata(link).is_err(), "{shell:?}");
+        assert!(!directory.exists() && fs::symlink_metadata(link).is_err(), "{shell:?}");
     }
 }
 
 #[test]
-fn what_a_killed_host_leaves_is_removed_by_the_next_start_of_any() {
+fn the_run_directory_of_a_killed_host_is_removed_when_another_host_starts() {
     let mut host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("n=1");
-    let Some(place) = place(&host, &bench) else { return };
+    let Some(directory) = run_dir(&host, &bench) else { return };
     host.process.kill().unwrap();
     host.process.wait().unwrap();
     let living = Host::start();
-    wait_until("it is removed", || {
+    wait_until("the run directory is removed", || {
         drop(Host::start());
-        (!place.exists()).then_some(())
+        (!directory.exists()).then_some(())
     });
     drop(living);
 }
 
 #[test]
-fn files_that_somebody_removed_are_made_again() {
+fn a_deleted_run_directory_is_created_again() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Sh] {
         let host = Host::start();
         let mut bench = Bench::new(&host, shell);
         bench.run("n=5; cd /usr");
-        let Some(first) = place(&host, &bench) else { return };
-        // The prompt may be drawn meanwhile, by files that come and go.
-        wait_until("all is removed", || fs::remove_dir_all(&first).is_ok().then_some(()));
+        let Some(first) = run_dir(&host, &bench) else { return };
+        // A redraw of the prompt may create files in it at the same time.
+        wait_until("the run directory is removed", || {
+            fs::remove_dir_all(&first).is_ok().then_some(())
+        });
         assert_eq!(bench.run("echo $n $PWD").text(), (0, "5 /usr\n", ""), "{shell:?}");
-        let second = place(&host, &bench).unwrap();
+        let second = run_dir(&host, &bench).unwrap();
         assert!(second != first && second.is_dir(), "{shell:?}");
-        // By the command itself: it has run, once, and what it would have reported is gone.
+        // A command that deletes the directory runs once, and its result is lost.
         let counted = bench.work.join("counted");
         let (count, all) = (counted.to_str().unwrap(), second.to_str().unwrap());
         let ran = bench.run(&format!("echo x >>{count}; n=6; rm -rf {all}"));
@@ -72,7 +74,7 @@ fn files_that_somebody_removed_are_made_again() {
 }
 
 #[test]
-fn a_memory_that_is_full_keeps_no_command_from_running() {
+fn commands_run_even_if_the_memory_is_full() {
     let script = "mount -t tmpfs -o size=5m,mode=1777 none /dev/shm && exec \"$0\" \"$@\"";
     let within = |program: &str| {
         let mut command = Command::new("unshare");
@@ -80,7 +82,7 @@ fn a_memory_that_is_full_keeps_no_command_from_running() {
         command
     };
     if !within("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no file system can be mounted here");
+        eprintln!("skipped: no file system can be mounted");
         return;
     }
     let host = Host::start_with(&[], |command| {
@@ -102,7 +104,7 @@ fn a_memory_that_is_full_keeps_no_command_from_running() {
     assert_eq!(bench.run("f").text(), (0, "7\n", ""));
     bench.run("rm /dev/shm/fill");
     assert_eq!(bench.run("f").text(), (0, "7\n", ""));
-    // Another finds no room at all, and does without.
+    // Another terminal finds no room in memory and uses the disk.
     bench.run("head -c 10000000 /dev/zero >/dev/shm/fill");
     let mut other = Bench::new(&host, Shell::Bash);
     assert_eq!(other.run("echo on disk").text(), (0, "on disk\n", ""));

@@ -1,4 +1,4 @@
-//! Shells that start again.
+//! Shells that exit and are replaced.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use wire::{Event, Outcome, Shell};
 use crate::bench::Bench;
 use crate::support::{Host, wait_until};
 
-/// Everything the host reported between two commands, except the events of commands.
-fn told(bench: &Bench) -> Vec<String> {
+/// Returns the changes of state that the host reported outside of commands.
+fn reported_changes(bench: &Bench) -> Vec<String> {
     let sections = |event: &Event| match event {
         Event::StateChanged { changed, removed, .. } => {
             let names = changed
@@ -21,7 +21,7 @@ fn told(bench: &Bench) -> Vec<String> {
     bench.session.events.iter().filter_map(sections).collect()
 }
 
-fn starts_again_quietly(shell: Shell, setting: &str) {
+fn check_restart(shell: Shell, setting: &str) {
     let host = Host::start();
     let mut bench = Bench::new(&host, shell);
     bench.run(setting);
@@ -34,28 +34,28 @@ fn starts_again_quietly(shell: Shell, setting: &str) {
         assert_eq!(ran.text(), (0, "alive\n", ""), "{end}");
         let changed: Vec<_> = ran.changed.iter().filter(|(name, _)| name != "status").collect();
         assert!(changed.is_empty(), "{end}: {changed:?}");
-        assert_eq!(told(&bench), Vec::<String>::new(), "{end}");
+        assert_eq!(reported_changes(&bench), Vec::<String>::new(), "{end}");
     }
     bench.close();
 }
 
 #[test]
-fn bash_starts_again_and_nothing_has_changed() {
-    starts_again_quietly(Shell::Bash, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
+fn a_restarted_bash_has_the_same_state() {
+    check_restart(Shell::Bash, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
 }
 
 #[test]
-fn zsh_starts_again_and_nothing_has_changed() {
-    starts_again_quietly(Shell::Zsh, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
+fn a_restarted_zsh_has_the_same_state() {
+    check_restart(Shell::Zsh, "cd /usr; export A=1; b=(1 2); f() { :; }; trap : USR1");
 }
 
 #[test]
-fn sh_starts_again_and_nothing_has_changed() {
-    starts_again_quietly(Shell::Sh, "cd /usr; export A=1; b=2; trap : USR1; set -- x y");
+fn a_restarted_sh_has_the_same_state() {
+    check_restart(Shell::Sh, "cd /usr; export A=1; b=2; trap : USR1; set -- x y");
 }
 
 #[test]
-fn a_persons_own_start_up_file_that_ends_the_shell_is_left_out() {
+fn a_start_up_file_that_ends_the_shell_is_skipped() {
     for (shell, file) in [(Shell::Bash, ".bashrc"), (Shell::Zsh, ".zshrc")] {
         let host = Host::start();
         let home = host.dir.0.join("home");
@@ -72,7 +72,7 @@ fn a_persons_own_start_up_file_that_ends_the_shell_is_left_out() {
 }
 
 #[test]
-fn a_slow_start_is_not_a_commands_time() {
+fn the_time_of_a_slow_start_does_not_count_for_a_command() {
     let host = Host::start();
     let home = host.dir.0.join("home");
     std::fs::create_dir_all(&home).unwrap();
@@ -86,11 +86,11 @@ fn a_slow_start_is_not_a_commands_time() {
 }
 
 #[test]
-fn a_prompt_that_ends_by_itself_takes_no_command_along() {
+fn a_shell_that_logs_out_at_an_idle_prompt_loses_no_command() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     bench.run("kept=1; export TMOUT=1");
-    // From here on an alarm is set.
+    // The next prompt sets an alarm.
     bench.types("\r");
     assert_eq!(bench.run("sleep 1.5; echo $TMOUT").text(), (0, "1\n", ""));
     assert_eq!(bench.run("trap -p").text(), (0, "", ""));
@@ -102,7 +102,7 @@ fn a_prompt_that_ends_by_itself_takes_no_command_along() {
 }
 
 #[test]
-fn a_line_editor_without_its_modes_gets_them_back() {
+fn the_modes_of_a_line_editor_are_repaired() {
     if !std::path::Path::new("/bin/busybox").exists() {
         println!("skipped: no busybox");
         return;
@@ -112,8 +112,8 @@ fn a_line_editor_without_its_modes_gets_them_back() {
     bench.run("kept=1");
     let pid = bench.session.info(&bench.terminal.clone()).pid;
     let terminal = std::fs::File::open(format!("/proc/{pid}/fd/0")).unwrap();
-    // What a late look at a command does.
-    wait_until("the line editor", || {
+    // A late probe of a command sets this mode.
+    wait_until("the line editor has set its modes", || {
         let mut modes = rustix::termios::tcgetattr(&terminal).unwrap();
         let raw = !modes.local_modes.contains(rustix::termios::LocalModes::ICANON);
         modes.local_modes |= rustix::termios::LocalModes::ICANON;
@@ -122,7 +122,7 @@ fn a_line_editor_without_its_modes_gets_them_back() {
             rustix::termios::tcsetattr(&terminal, now, &modes).unwrap();
         })
     });
-    // So that the prompt is looked for: a terminal's answer.
+    // A terminal's answer makes the driver probe the prompt.
     bench.types("\x1b[1;1R");
     assert_eq!(bench.run("echo $kept").text(), (0, "1\n", ""));
     bench.close();

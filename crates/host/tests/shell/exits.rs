@@ -1,4 +1,4 @@
-//! Terminals whose shell exits: some end with it, the others get a new shell and say so.
+//! Terminals whose shell exits: some end with it, the others get a new shell and show a notice.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn ends_with_program(host: &Host, shell: Shell) -> Bench {
 }
 
 #[test]
-fn a_terminal_that_ends_with_its_program_exits_as_its_shell_does() {
+fn a_terminal_that_ends_with_its_program_has_the_exit_code_of_its_shell() {
     let host = Host::start();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Sh] {
         let mut bench = ends_with_program(&host, shell);
@@ -79,7 +79,7 @@ fn a_new_shell_is_announced_on_the_screen() {
 }
 
 #[test]
-fn a_text_that_is_no_command_leaves_the_shell_alive() {
+fn a_syntax_error_does_not_end_the_shell() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);
     for text in
