@@ -10,7 +10,7 @@ use rustix::net::SocketFlags;
 use super::connection::{Connection, Interest};
 use super::slots::Key;
 use super::timers::Due;
-use super::token::Token;
+use super::token::EventToken;
 use super::{Host, RESERVED_DESCRIPTORS, reserve};
 use wire::Event;
 
@@ -56,7 +56,7 @@ impl Host {
             let added = epoll::add(
                 &self.epoll,
                 &connection.socket,
-                Token::Connection(key).data(),
+                EventToken::Connection(key).data(),
                 EventFlags::IN,
             );
             if added.is_err() {
@@ -83,7 +83,7 @@ impl Host {
     }
 
     pub(super) fn listen(&self, flags: EventFlags) {
-        let _ = epoll::modify(&self.epoll, &self.listener, Token::Listener.data(), flags);
+        let _ = epoll::modify(&self.epoll, &self.listener, EventToken::Listener.data(), flags);
     }
 
     pub(super) fn connection_ready(&mut self, key: Key, flags: EventFlags) {
@@ -115,7 +115,7 @@ impl Host {
             let mut flags = EventFlags::empty();
             flags.set(EventFlags::IN, read);
             flags.set(EventFlags::OUT, write);
-            let token = Token::Connection(key).data();
+            let token = EventToken::Connection(key).data();
             let _ = epoll::modify(&self.epoll, &connection.socket, token, flags);
         }
     }

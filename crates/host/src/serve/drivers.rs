@@ -12,7 +12,7 @@ use super::program::{ProgramLaunch, convert};
 use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{HostTerminal, ProcessExit, ProgramState};
-use super::token::Token;
+use super::token::EventToken;
 use super::{Host, now_ms};
 use shell::{At, Driver, DriverEvent, Effect};
 use wire::{Event, ReplyCode};
@@ -23,7 +23,7 @@ impl Host {
         let Some(driver) = self.terminals.get(key).and_then(|found| found.driver.as_ref()) else {
             return Ok(());
         };
-        epoll::add(&self.epoll, driver.fd(), Token::Driver(key).data(), EventFlags::IN)?;
+        epoll::add(&self.epoll, driver.fd(), EventToken::Driver(key).data(), EventFlags::IN)?;
         self.watch_records(key);
         // Records may have appeared before the directory was watched.
         self.poll_records(key);

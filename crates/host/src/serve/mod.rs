@@ -50,7 +50,7 @@ use executions::Executions;
 use slots::{Key, Slots};
 use terminal::{HostTerminal, ProcessExit};
 use timers::{Due, Timers};
-use token::Token;
+use token::EventToken;
 
 /// How many events of the kernel one iteration of the loop handles.
 const MAX_EVENTS: usize = 64;
@@ -138,8 +138,8 @@ impl Host {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let signals = sys::signals()?;
         rustix::io::ioctl_fionbio(&listener, true)?;
-        epoll::add(&epoll, &listener, Token::Listener.data(), EventFlags::IN)?;
-        epoll::add(&epoll, &signals, Token::Signals.data(), EventFlags::IN)?;
+        epoll::add(&epoll, &listener, EventToken::Listener.data(), EventFlags::IN)?;
+        epoll::add(&epoll, &signals, EventToken::Signals.data(), EventFlags::IN)?;
         Ok(Self {
             settings,
             lock,
@@ -176,16 +176,16 @@ impl Host {
             // Requests and exits are handled before output, so that input does not queue behind a flood.
             let (first, last): (Vec<_>, Vec<_>) = events
                 .drain(..)
-                .map(|event| (Token::of(event.data), event.flags))
-                .partition(|(token, _)| !matches!(token, Token::Terminal(_)));
+                .map(|event| (EventToken::of(event.data), event.flags))
+                .partition(|(token, _)| !matches!(token, EventToken::Terminal(_)));
             for (token, flags) in first.into_iter().chain(last) {
                 match token {
-                    Token::Listener => self.accept(),
-                    Token::Signals => self.signalled(),
-                    Token::Connection(key) => self.connection_ready(key, flags),
-                    Token::Terminal(key) => self.terminal_ready(key, flags),
-                    Token::Records => self.read_records(),
-                    Token::Driver(key) => self.driver_ready(key),
+                    EventToken::Listener => self.accept(),
+                    EventToken::Signals => self.signalled(),
+                    EventToken::Connection(key) => self.connection_ready(key, flags),
+                    EventToken::Terminal(key) => self.terminal_ready(key, flags),
+                    EventToken::Records => self.read_records(),
+                    EventToken::Driver(key) => self.driver_ready(key),
                 }
             }
             self.upgrade();

@@ -16,7 +16,7 @@ use super::program::{ProgramLaunch, is_id};
 use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{HostTerminal, Input, ProgramState};
-use super::token::Token;
+use super::token::EventToken;
 use super::{Host, now_ms, program};
 use crate::cgroup;
 use crate::log::Log;
@@ -129,7 +129,7 @@ impl Host {
     pub(super) fn listen_to(&self, key: Key) -> Result<(), Errno> {
         match self.terminals.get(key).and_then(HostTerminal::pty) {
             Some(pty) => {
-                let token = Token::Terminal(key).data();
+                let token = EventToken::Terminal(key).data();
                 epoll::add(&self.epoll, &pty.master, token, EventFlags::IN)
             }
             None => Ok(()),

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::Host;
 use super::slots::Key;
 use super::timers::Due;
-use super::token::Token;
+use super::token::EventToken;
 
 /// How often the records of a shell are polled if it has no inotify watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -33,7 +33,7 @@ impl Host {
             None => {
                 let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
                 let records = inotify::init(flags)?;
-                epoll::add(&self.epoll, &records, Token::Records.data(), EventFlags::IN)?;
+                epoll::add(&self.epoll, &records, EventToken::Records.data(), EventFlags::IN)?;
                 records
             }
         };

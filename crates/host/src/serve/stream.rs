@@ -7,7 +7,7 @@ use super::connection::SOFT_LIMIT_BYTES;
 use super::slots::Key;
 use super::terminal::{HostTerminal, ProcessExit, ProgramState, TerminalWatcher, WatchState};
 use super::timers::Due;
-use super::token::Token;
+use super::token::EventToken;
 use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, now_ms};
 use crate::log::{LogCursor, LogItem, ReadProgress};
 use wire::{Event, RecordKind};
@@ -53,7 +53,8 @@ impl Host {
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, wanted);
         if let Some(pty) = terminal.pty() {
-            let _ = epoll::modify(&self.epoll, &pty.master, Token::Terminal(key).data(), flags);
+            let _ =
+                epoll::modify(&self.epoll, &pty.master, EventToken::Terminal(key).data(), flags);
         }
     }
 

@@ -6,7 +6,7 @@ use super::slots::Key;
 
 /// The source of an event, stored as a number in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum EventToken {
     Listener,
     Signals,
     Connection(Key),
@@ -16,7 +16,7 @@ pub(super) enum Token {
     Driver(Key),
 }
 
-impl Token {
+impl EventToken {
     pub(super) fn data(self) -> EventData {
         let (kind, key) = match self {
             Self::Listener => (0u64, 0),

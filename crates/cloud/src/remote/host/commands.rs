@@ -1,6 +1,6 @@
 //! The life cycle of a command: queued, running, done, sealed.
 
-use shell::{BEGAN, Keep, Output, MAX_QUEUED_COMMANDS, remote};
+use shell::{BEGAN, Keep, MAX_QUEUED_COMMANDS, Output, remote};
 use wire::{Event, IfBusy, MAX_DATA, Outcome, Phase, ReplyCode, Request, Sections, Stream};
 
 use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
