@@ -20,7 +20,7 @@ pub(super) struct Reconnect {
     reached: bool,
     /// When the first of the failed attempts was made.
     failing_since: Option<Instant>,
-    /// What the user was told last.
+    /// The last notice that was printed.
     printed: Option<String>,
 }
 

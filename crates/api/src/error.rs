@@ -139,7 +139,9 @@ impl From<SandboxError> for Problem {
     fn from(error: SandboxError) -> Problem {
         match error {
             SandboxError::TooMany { .. } => Problem::new(Code::TooManyRequests, error.to_string()),
-            SandboxError::TimedOut { .. } => Problem::new(Code::ProviderUnavailable, error.to_string()),
+            SandboxError::TimedOut { .. } => {
+                Problem::new(Code::ProviderUnavailable, error.to_string())
+            }
             SandboxError::Store(error) => Problem::from(error),
             SandboxError::Lease(error) => Problem::from(error),
             SandboxError::Terminal(error) => Problem::from(error),

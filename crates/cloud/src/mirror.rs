@@ -374,7 +374,7 @@ impl Mirror {
         let held = logs.get_mut(terminal)?;
         (held.connection == self.connection).then(|| {
             let done = act(&mut held.log);
-            if held.log.is_due() {
+            if held.log.is_sync_due() {
                 sync(&mut held.log);
             }
             done

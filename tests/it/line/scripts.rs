@@ -75,7 +75,7 @@ fn a_copy_that_cannot_be_made_is_refused_with_the_reason() {
     check("main:a", "main:b", "one side must be a file of this machine");
     check("main:missing", text(&local), "/workspace/missing does not exist in main");
     check(text(&local.join("missing")), "main:x", "cannot read");
-    check("nobody:x", text(&local), "no thread \"nobody\"");
+    check("missing:x", text(&local), "no thread \"missing\"");
     assert_eq!(std::fs::read_dir(&local).unwrap().count(), 0, "something is left over");
 }
 

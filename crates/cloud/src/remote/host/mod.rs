@@ -296,7 +296,7 @@ impl RemoteHost {
         for piece in bytes.chunks(MAX_DATA) {
             let Some(terminal) = self.terminals.get_mut(id) else { return };
             let (offset, time_ms) = terminal.show(piece);
-            if terminal.log.is_due() {
+            if terminal.log.is_sync_due() {
                 sync(terminal);
             }
             let terminal = id.to_owned();
