@@ -10,13 +10,13 @@ from stead import AsyncStead
 from stead.adapters.pydantic_ai import SteadWorkspace
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend():
     return "asyncio"
 
 
 class TestWorkspace(WorkspaceBackendSuite):
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     async def backend(self, anyio_backend):
         workspace = SteadWorkspace()
         yield workspace
