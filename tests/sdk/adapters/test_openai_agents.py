@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from agents import RunConfig, Runner
+from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
 from agents.sandbox.errors import ExecTimeoutError, InvalidManifestPathError, WorkspaceReadNotFoundError
 from agents.sandbox.manifest import Manifest
+from agents.testing.model import ScriptedModel, assistant_message, function_call
 
 from stead import Stead
 from stead.adapters.openai_agents import SteadSandboxClient, SteadSandboxClientOptions
@@ -81,6 +84,17 @@ async def test_an_interactive_program_is_typed_into(client):
         update = await session.pty_write_stdin(session_id=update.process_id, chars="exit(3)\r", yield_time_s=10)
         assert (update.process_id, update.exit_code) == (None, 3)
     await client.delete(session)
+
+
+async def test_a_scripted_agent_works_in_a_sandbox(client):
+    call = function_call("exec_command", {"cmd": "seq 10 | tail -1 > last; cat last"}, call_id="1")
+    model = ScriptedModel([[call], [assistant_message("Ten.")]])
+    agent = SandboxAgent(name="counter", model=model, default_manifest=Manifest())
+    run = RunConfig(tracing_disabled=True, sandbox=SandboxRunConfig(client=client))
+    result = await Runner.run(agent, "Count.", run_config=run)
+    assert result.final_output == "Ten."
+    outputs = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+    assert [output.split("Output:")[1].strip() for output in outputs] == ["10"]
 
 
 async def test_a_session_is_resumed_after_its_program_was_killed(client):
