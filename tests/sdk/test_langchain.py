@@ -1,14 +1,17 @@
-"""LangChain's own tests for sandboxes, through its clients of E2B and Daytona, against this server."""
+"""LangChain's own tests for sandboxes, through our adapter and through its clients of E2B and Daytona."""
 
 import atexit
 import collections
 import os
+import pathlib
 import sys
 
 import pytest
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from server import Server
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "sdk/python/src"))
 
 # How many tests LangChain has for a sandbox.
 ALL = 86
@@ -19,6 +22,18 @@ if __name__ != "__main__":
     os.environ["E2B_API_KEY"] = os.environ["DAYTONA_API_KEY"] = SERVER.token
     os.environ["E2B_API_URL"] = os.environ["E2B_SANDBOX_URL"] = SERVER.url
     os.environ["DAYTONA_API_URL"] = f"{SERVER.url}/daytona"
+
+
+class TestStead(SandboxIntegrationTests):
+    @pytest.fixture(scope="class")
+    def sandbox(self):
+        from stead import Stead
+        from stead.adapters.langchain import SteadSandbox
+
+        with Stead(SERVER.url, SERVER.token) as client, client.sandboxes.create() as sandbox:
+            # Some tests call `python`; the default image has the programs of this machine, perhaps only `python3`.
+            sandbox.exec("mkdir -p ~/bin; ln -s $(command -v python3) ~/bin/python; PATH=~/bin:$PATH").check()
+            yield SteadSandbox(sandbox)
 
 
 class TestE2b(SandboxIntegrationTests):
@@ -62,7 +77,7 @@ def main():
     code = pytest.main([*options, __file__, *chosen], plugins=[count])
     for name, passed in sorted(count.passed.items()):
         print(f"langchain: {name}: {passed} of {ALL} passed", flush=True)
-    if not code and not chosen and sorted(count.passed.values()) != [ALL, ALL]:
+    if not code and not chosen and sorted(count.passed.values()) != [ALL, ALL, ALL]:
         code = 1
     sys.exit(code)
 

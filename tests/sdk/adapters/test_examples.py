@@ -1,0 +1,46 @@
+"""The examples, as their users run them."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from stead import Stead
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
+
+LOOP = """\
+$ mkdir -p demo && cd demo && seq 3 > a.py && seq 7 > b.py && pwd
+/workspace/demo
+$ longest=$(wc -l *.py | grep -v total | sort -n | tail -1); echo $longest
+7 b.py
+$ echo ${longest% *} > answer; cat answer
+7
+The longest file has 7 lines.
+"""
+DEEP_AGENT = "[0, 1, 4, 9]\n[0, 1, 4, 9, 16, 25]\nThe squares are in order.\n"
+TAKE_OVER = "watcher sees: Deploy to production? [yes/no]\nagent sees: deploying: yes\n"
+FAN_OUT = "10 attempts, best: 7\nkept, with its files and its shell: True\n"
+
+
+@pytest.fixture(scope="module")
+def provider():
+    """The default provider; only an isolated one has a /workspace of its own, and forks."""
+    with Stead.connect() as client:
+        [provider] = [one for one in client.providers() if one.default]
+        if provider.suspend in (None, "none"):
+            pytest.skip(f"{provider.name} cannot fork")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("loop", LOOP), ("deep_agent", DEEP_AGENT), ("take_over", TAKE_OVER), ("fan_out", FAN_OUT)],
+)
+def test_an_example_prints_what_it_should(name, expected, provider):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == (expected, 0), done.stderr
+    with Stead.connect() as client:
+        assert [one for one in client.threads.list() if one.thread_id.startswith("example")] == []
+        assert list(client.sandboxes.list(label="example=fan-out")) == []
