@@ -368,7 +368,7 @@ pub(super) async fn bulk_download(
             for path in asked.paths {
                 // One at a time: a long list must not use up the server's descriptors.
                 let place = absolute(&path, &sandbox.row.home);
-                let found = files.act_here(|directory| directory.read(&relative(&place)?));
+                let found = files.act_blocking(|directory| directory.read(&relative(&place)?));
                 let found = found.map_err(|error| refused(error, &path));
                 let name = path.replace(['"', '\r', '\n'], "_");
                 let field = if found.is_ok() { "file" } else { "error" };

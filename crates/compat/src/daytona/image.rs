@@ -59,7 +59,7 @@ impl BuildInfo {
                 "a Dockerfile may have {MAX_SOURCE_BYTES} bytes"
             )));
         }
-        let plan = dockerfile::read(&self.dockerfile_content)
+        let plan = dockerfile::parse(&self.dockerfile_content)
             .map_err(|error| DaytonaRefusal::bad(format!("Dockerfile, {error}")))?;
         if plan.steps.len() > MAX_STEPS {
             return Err(DaytonaRefusal::bad(format!("a Dockerfile may have {MAX_STEPS} steps")));

@@ -32,7 +32,7 @@ fn told(context: &Context) -> Value {
     json!({
         "id": context.id,
         "cwd": context.cwd,
-        "createdAt": context.made.to_string(),
+        "createdAt": context.created_at.to_string(),
         "active": true,
         "language": context.language.name(),
     })
@@ -153,7 +153,7 @@ async fn serve(
     let piece = CodeCell {
         code: asked.code,
         envs: asked.envs.unwrap_or_default(),
-        allowed: match asked.timeout {
+        timeout: match asked.timeout {
             None => Some(DEFAULT_TIMEOUT),
             // As long as it takes.
             Some(0) => None,

@@ -30,7 +30,7 @@ pub(super) async fn metrics(
     State(app): State<Adapter>,
     DaytonaGuest(sandbox): DaytonaGuest,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.of_control()))
+    Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.control_json()))
 }
 
 /// Where programs start, which is where the user is at home.

@@ -244,7 +244,7 @@ async fn serve(app: &Adapter, process: &SandboxProcess, mut socket: WebSocket, i
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 };
-                if app.feed_process(process, bytes.to_vec(), false).await.is_err() {
+                if app.write_stdin(process, bytes.to_vec()).await.is_err() {
                     // Its end is on its way.
                     continue;
                 }

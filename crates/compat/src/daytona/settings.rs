@@ -220,7 +220,7 @@ pub(super) async fn metrics(
     // The client's present is in our past.
     let to = span.to.map_or(i64::MAX, |to| to.as_second().saturating_add(1));
     let used = UsageSample::between(&app, &sandbox, from, to).await?;
-    let used: Vec<Value> = used.iter().map(UsageSample::of_control).collect();
+    let used: Vec<Value> = used.iter().map(UsageSample::control_json).collect();
     let series = METRICS.map(|(metric, field)| {
         let points = used.iter();
         let points = points.map(|it| json!({"timestamp": it["timestamp"], "value": it[field]}));

@@ -195,9 +195,9 @@ async fn execute(
     let piece = CodeCell {
         code: asked.code,
         envs: asked.env_vars.unwrap_or_default(),
-        allowed: None,
+        timeout: None,
         rich: true,
-        for_listener: true,
+        ends_with_client: true,
     };
     let (events, heard) = mpsc::channel::<Value>(OUTPUT_QUEUE);
     let (ends, ended) = oneshot::channel();

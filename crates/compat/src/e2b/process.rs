@@ -180,7 +180,7 @@ pub(super) async fn connect(
     let found = async {
         let ProcessSelectorRequest { process } = messages.only().await?;
         let processes = app.processes(&guest.sandbox).await?;
-        let found = processes.found(process.pid, process.tag.as_deref());
+        let found = processes.find(process.pid, process.tag.as_deref());
         found.ok_or_else(|| process.missing())
     };
     match found.await {
@@ -266,7 +266,7 @@ async fn tell(
                     let message = "the process is gone, and nobody knows how it ended";
                     return Err(Failed::new(ConnectCode::Unavailable, message));
                 }
-                Ok(Some(ProcessOutput::End(end))) => json!({"end": ended(process.by_signal(end))}),
+                Ok(Some(ProcessOutput::End(end))) => json!({"end": ended(process.end_seen_by_parent(end))}),
             };
             if !answer.say(&json!({"event": message})).await {
                 return Ok(());
@@ -365,7 +365,7 @@ impl ProcessInput {
             }
             _ => return Err(Failed::new(ConnectCode::InvalidArgument, "there is no input")),
         };
-        app.feed_process(process, connect::decode(data)?, false).await?;
+        app.write_stdin(process, connect::decode(data)?).await?;
         Ok(())
     }
 }
@@ -438,7 +438,7 @@ pub(super) async fn close_stdin(
     Unary(request): Unary<ProcessSelectorRequest>,
 ) -> Result<axum::Json<Value>, Failed> {
     let process = request.process.running(&app, &guest.sandbox).await?;
-    app.feed_process(&process, Vec::new(), true).await?;
+    app.close_stdin(&process).await?;
     Ok(axum::Json(json!({})))
 }
 

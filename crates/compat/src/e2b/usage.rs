@@ -31,7 +31,7 @@ pub(super) async fn metrics(
     let sandbox = find(&app, &name).await?;
     let (from, to) = (span.start.unwrap_or(i64::MIN), span.end.unwrap_or(i64::MAX));
     let all = UsageSample::between(&app, &sandbox, from, to).await?;
-    Ok(axum::Json(all.iter().map(UsageSample::of_control).collect()))
+    Ok(axum::Json(all.iter().map(UsageSample::control_json).collect()))
 }
 
 /// What several sandboxes use.
@@ -45,7 +45,7 @@ pub(super) async fn metrics_of(
         for name in value.split(',').take(MAX_SANDBOXES_PER_REQUEST) {
             if let Ok(sandbox) = find(&app, name).await {
                 let used = UsageSample::of(&app, &sandbox).await?;
-                all.insert(sandbox.id().to_string(), used.of_control());
+                all.insert(sandbox.id().to_string(), used.control_json());
             }
         }
     }
@@ -59,5 +59,5 @@ pub(super) async fn daemon_metrics(
     guest: E2bGuest,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
     let used = UsageSample::of(&app, &guest.sandbox).await?;
-    Ok(axum::Json(used.of_daemon()))
+    Ok(axum::Json(used.daemon_json()))
 }
