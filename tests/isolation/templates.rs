@@ -75,7 +75,7 @@ fn a_server_killed_during_a_build_says_so_and_leaves_nothing_of_it() {
     assert_eq!(told["status"], "error");
     assert_eq!(told["reason"]["step"], "2");
     let said = told["reason"]["message"].as_str().unwrap();
-    assert!(said.contains("server ended"), "{said}");
+    assert!(said.contains("server stopped during the build"), "{said}");
     wait_long("nothing to be left of the build", || {
         let left = (left(world.home.path()), snapshots(&client));
         if left.0.is_empty() && left.1 == there { Ok(()) } else { Err(left) }

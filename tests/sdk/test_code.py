@@ -80,7 +80,7 @@ class Code(unittest.TestCase):
             self.sandbox.run_code("1", context=made)
         with self.assertRaises(Exception) as raised:
             self.sandbox.run_code("1", language="cobol")
-        self.assertIn("not understood", str(raised.exception))
+        self.assertIn("unsupported language", str(raised.exception))
 
     def test_a_time_out_interrupts_the_code_and_keeps_what_it_knew(self):
         made = self.sandbox.create_code_context()

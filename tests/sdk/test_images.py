@@ -73,10 +73,10 @@ class Snapshots(unittest.TestCase):
         with self.assertRaises(Exception):
             DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="fails"))
         DAYTONA.snapshot.delete("fails")
-        with self.assertRaisesRegex(Exception, "line 2: VOLUME is not understood"):
+        with self.assertRaisesRegex(Exception, "line 2: VOLUME is not supported"):
             image = Image.base("debian:12").dockerfile_commands(["VOLUME /x"])
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))
-        with self.assertRaisesRegex(Exception, "files cannot be sent"):
+        with self.assertRaisesRegex(Exception, "receives no files with an image"):
             image = Image.base("debian:12").add_local_file(__file__, "/srv/")
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))
 

@@ -1,4 +1,4 @@
-//! The engine with what the translations keep in memory beyond it.
+//! The engine, and the in-memory state that the translations share.
 
 use std::{ops::Deref, path::Path, sync::Arc};
 
@@ -10,14 +10,14 @@ use crate::{
     sandbox_index::SandboxIndex, usage::UsageHistory, watchers::Watchers,
 };
 
-/// The handle of the translations to everything they share. Cheap to clone.
+/// The handle to everything the translations share. Cheap to clone.
 #[derive(Clone)]
 pub struct Adapter {
     app: App,
     pub(crate) state: Arc<AdapterState>,
 }
 
-/// What the APIs keep in memory beyond the engine.
+/// The in-memory state of the translations.
 pub(crate) struct AdapterState {
     pub keys: Keys,
     pub index: SandboxIndex,
@@ -27,12 +27,12 @@ pub(crate) struct AdapterState {
     pub builds: Builds,
     pub contexts: Contexts,
     pub volumes: Arc<Volumes>,
-    /// Held while a sandbox with volumes is created, and while a volume is removed.
+    /// Locked while a sandbox with volumes is created and while a volume is removed.
     pub mounting: tokio::sync::Mutex<()>,
 }
 
 impl Adapter {
-    /// `token` is the server's; the keys of sandboxes are derived from it.
+    /// The keys of sandboxes are derived from `token`, the server's token.
     pub fn new(app: App, token: &str, home: &Path) -> Adapter {
         let state = AdapterState {
             keys: Keys::new(token),

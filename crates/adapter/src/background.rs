@@ -1,4 +1,4 @@
-//! What runs beside the requests of other APIs.
+//! Background work for the other APIs.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::Adapter;
 use base::event::{Delivery, EventKind};
 use store::{SandboxFilter, SandboxPurpose, StoreError};
 
-/// How long a failed read of the store waits for its next try.
+/// How long to wait after a failed read of the store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Finds the sandboxes and builds that the store knows, then measures sandboxes and forgets deleted ones,
-/// until `stop` is cancelled.
+/// Loads the sandboxes and builds of the store, then measures sandboxes and forgets deleted ones, until `stop`
+/// is cancelled.
 pub async fn run(app: Adapter, stop: CancellationToken) {
     let work = async {
-        // Before the index is read, so that a deletion in between is not missed.
+        // Subscribed before the index is loaded, so that a deletion in between is not missed.
         let events = app.events.subscribe(None);
         while let Err(error) = index(&app).await {
-            tracing::warn!(%error, "cannot read the sandboxes yet");
+            tracing::warn!(%error, "cannot list the sandboxes");
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
         if let Err(problem) = app.recover_builds().await {
             tracing::warn!(
                 detail = problem.detail(),
-                "cannot report the builds that were cut short"
+                "cannot mark the interrupted builds as failed"
             );
         }
         tokio::join!(usage::measure(&app), forget_deleted(&app, events));
@@ -43,10 +43,10 @@ async fn index(app: &Adapter) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Drops what is kept in memory of sandboxes that were deleted, expired ones among them.
+/// Drops the in-memory state of sandboxes that were deleted or have expired.
 async fn forget_deleted(app: &Adapter, mut events: base::event::EventSubscription) {
-    while let Some(heard) = events.next().await {
-        match heard {
+    while let Some(delivery) = events.next().await {
+        match delivery {
             Delivery::Event(event) => {
                 if let EventKind::ThreadDeleted { thread_id } = &event.kind {
                     app.forget_sandbox(thread_id);
@@ -55,12 +55,12 @@ async fn forget_deleted(app: &Adapter, mut events: base::event::EventSubscriptio
             Delivery::Missed(_) => {
                 let known = app.state.index.ids();
                 if let Err(error) = index(app).await {
-                    tracing::warn!(%error, "cannot read the sandboxes yet");
+                    tracing::warn!(%error, "cannot list the sandboxes");
                     continue;
                 }
-                let left = app.state.index.ids();
-                for gone in known.iter().filter(|id| !left.contains(id)) {
-                    app.forget_sandbox(gone);
+                let existing = app.state.index.ids();
+                for deleted in known.iter().filter(|id| !existing.contains(id)) {
+                    app.forget_sandbox(deleted);
                 }
             }
         }

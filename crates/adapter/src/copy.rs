@@ -1,4 +1,4 @@
-//! Copies of a sandbox's files: another sandbox that starts with them, or a named snapshot for later ones.
+//! Copies of a sandbox's files: a fork of the sandbox, or a named snapshot.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub fn has_snapshot(sandbox: &SandboxRecord, name: &str) -> bool {
 }
 
 impl Adapter {
-    /// Creates a sandbox that starts with the files of another. Its processes stay where they are.
+    /// Creates a sandbox that starts with the files of another. Processes are not copied.
     pub async fn fork_sandbox(
         &self,
         of: &SandboxRecord,
@@ -26,25 +26,24 @@ impl Adapter {
     ) -> Result<SandboxRecord, Problem> {
         let fork = self.leases.fork(&of.thread.lease_id).await?;
         let lease = fork.lease.lease_id.clone();
-        // The lease is wanted gone until the new thread stands on it: a crash here leaves nothing behind.
+        // The lease is to be destroyed unless a thread uses it, so a crash here leaves no orphan.
         let created = self.create_sandbox(NewSandbox { fork: Some(lease.clone()), ..new }).await;
         if created.is_err() {
-            // Gone with the sandbox, unless that was never created.
+            // Deleting the sandbox has destroyed the lease, unless the sandbox was never created.
             let _ = self.leases.destroy(&lease).await;
         }
         drop(fork);
         created
     }
 
-    /// Keeps the present files of a sandbox under a name.
+    /// Takes a named snapshot of a sandbox's files.
     pub async fn snapshot_sandbox(
         &self,
         sandbox: &SandboxRecord,
         name: &str,
     ) -> Result<(), Problem> {
         if !is_image_name(name) || self.leases.providers().named(name).is_ok() {
-            let detail =
-                "a name has 1 to 64 letters, digits, '.', '_' or '-' and is nothing else's";
+            let detail = "a snapshot name has 1 to 64 letters, digits, '.', '_' or '-' and is not a provider's name";
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
         // Recorded first: a record without a snapshot is harmless, a snapshot without a record has no owner.
@@ -59,14 +58,14 @@ impl Adapter {
         Ok(())
     }
 
-    /// Every snapshot by name, and when it was taken.
+    /// All snapshots by name, with their creation times.
     pub async fn snapshots(&self) -> Result<BTreeMap<String, Timestamp>, Problem> {
         let found = self.leases.providers().snapshots().await;
         let found = found.map_err(|error| Problem::internal("list the snapshots", &error))?;
         Ok(found.into_iter().map(|(_, snapshot)| (snapshot.name, snapshot.at)).collect())
     }
 
-    /// Removes a snapshot; `false` if there is none. Sandboxes that started from it keep their files.
+    /// Removes a snapshot; `false` if it does not exist. Sandboxes created from it keep their files.
     pub async fn remove_snapshot(&self, name: &str) -> Result<bool, Problem> {
         let removed = self.leases.providers().remove_snapshot(name).await;
         removed.map_err(|error| Problem::internal("remove a snapshot", &error))

@@ -1,4 +1,4 @@
-//! Network rules of a sandbox: where its programs may connect to, at the start and later.
+//! Network rules of a sandbox: the destinations its programs may connect to, at creation and later.
 
 use serde_json::{Map, Value, json};
 
@@ -9,15 +9,15 @@ use model::Sandbox;
 use provider::ProviderError;
 use store::SandboxRecord;
 
-/// The setting of a provider.
+/// The provider's setting with the network rules.
 const EGRESS: &str = "egress";
 
-/// Where the programs of a sandbox may connect to.
+/// The destinations that the programs of a sandbox may connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
-    /// Wherever the server's settings allow.
+    /// Every destination that the server's settings allow.
     Default,
-    /// Only where these rules allow.
+    /// Only the destinations that these rules allow.
     Ruled(NetworkRules),
 }
 
@@ -41,8 +41,8 @@ impl Network {
 }
 
 impl Adapter {
-    /// Adds the rules to the settings of a provider, if it accepts them. A sandbox that may connect nowhere
-    /// still gets a network that can be opened later, where the provider has networks.
+    /// Adds the rules to the settings of a provider, if it accepts them. A sandbox without any allowed destination
+    /// still gets a network that can be opened later, if the provider supports that.
     pub(super) fn with_egress(
         &self,
         provider: &str,
@@ -61,9 +61,9 @@ impl Adapter {
         }
         let refused = |error: ProviderError| Problem::new(Code::InvalidRequest, error.to_string());
         let provider = self.leases.providers().named(provider).map_err(refused)?;
-        let asked = Value::Object(spec.clone());
-        match provider.accepts(&asked) {
-            Ok(()) => Ok(Some(asked)),
+        let requested = Value::Object(spec.clone());
+        match provider.accepts(&requested) {
+            Ok(()) => Ok(Some(requested)),
             Err(_) if network.is_nothing() => {
                 spec.insert(EGRESS.to_owned(), "none".into());
                 let none = Value::Object(spec);
@@ -86,7 +86,7 @@ impl Adapter {
         let Some(lease) = self.store.lease(id).await? else { return Ok(None) };
         let before = lease.spec.as_object().cloned().unwrap_or_default();
         let spec = self.with_egress(&lease.provider, before, network)?.unwrap_or_default();
-        // Without rules before and after there is nothing to change, also where rules cannot be had.
+        // Without rules before and after there is nothing to change, so providers without rules are not called.
         if spec != lease.spec || *network != Network::Default {
             self.leases.set_egress(id, &spec).await?;
         }

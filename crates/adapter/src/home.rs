@@ -1,29 +1,29 @@
-//! Sets up the user of a new sandbox: a name, a home directory, and the programs that vendors' sandboxes
+//! Sets up the user account of a new sandbox: a name, a home directory, and the programs that vendors' sandboxes
 //! have.
 
 use std::io::Read;
 
 use files::{Above, Directory, FileError, FileKind, Relative, memory::Expect};
 
-/// Where a user's own programs are, below the home.
+/// The directory of a user's own programs, below the home directory.
 pub const PROGRAMS: &str = ".local/bin";
-/// The most that is read of a list of users.
+/// The limit of bytes read from `/etc/passwd` and `/etc/group`.
 const MAX_USER_LIST_BYTES: u64 = 1 << 20;
-/// What a login shell reads: the programs of the home go before those of the system.
+/// The `.profile` of a login shell: the user's own programs come first in the path.
 const PROFILE: &str = "PATH=\"$HOME/.local/bin:$PATH\"\n";
 
-/// What runs a program under the name of root.
+/// The `sudo` program, which runs a program under the name of root.
 const SUDO: &str = include_str!("home/sudo.sh");
-/// The `whoami` of root: the account has two names, and the user's is the first.
+/// The `whoami` program of root: `/etc/passwd` lists the user's name before root's.
 const WHOAMI: &str = include_str!("home/whoami.sh");
-/// Where root is at home.
-const ROOTS: &str = "root";
+/// The home directory of root, below `/`.
+const ROOT_HOME: &str = "root";
 
-/// The user of a sandbox, who is the one account that its programs run as.
+/// The user of a sandbox: the only account that its programs run as.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub name: String,
-    /// Where it is at home.
+    /// The absolute path of the home directory.
     pub home: String,
 }
 
@@ -33,11 +33,11 @@ impl Account {
         directory.make_directories(&self.at("")?)
     }
 
-    /// Creates the home directory with its programs, and names the account. Blocking.
+    /// Creates the home directory with its programs, and adds the name to `/etc/passwd` and `/etc/group`. Blocking.
     pub fn set_up(&self, directory: &Directory) -> Result<(), FileError> {
         self.make_home(directory)?;
         let home = self.home.trim_matches('/');
-        for (home, program, text) in [(home, "sudo", SUDO), (ROOTS, "whoami", WHOAMI)] {
+        for (home, program, text) in [(home, "sudo", SUDO), (ROOT_HOME, "whoami", WHOAMI)] {
             let profile = Relative::parse(&format!("{home}/.profile"))?;
             if let Err(FileError::Missing { .. }) = directory.stat(&profile) {
                 write(directory, &profile, PROFILE)?;
@@ -58,7 +58,7 @@ impl Account {
             ("etc/passwd", format!("{}:x:0:0::{}:/bin/bash\n", self.name, self.home)),
             ("etc/group", format!("{}:x:0:\n", self.name)),
         ] {
-            name_in(directory, &Relative::parse(file)?, &self.name, &line)?;
+            add_name(directory, &Relative::parse(file)?, &self.name, &line)?;
         }
         Ok(())
     }
@@ -69,28 +69,28 @@ impl Account {
     }
 }
 
-/// What the name `python` is to stand for where it stands for nothing.
+/// The target of a link `python`, if the sandbox has only `python3`.
 fn python(directory: &Directory) -> Result<Option<&'static str>, FileError> {
-    let there = |path: &str| {
+    let exists = |path: &str| {
         let found = directory.stat_followed(&Relative::parse(path)?);
         Ok::<_, FileError>(found.is_ok_and(|found| found.kind == FileKind::File))
     };
-    if there("usr/bin/python")? || there("usr/local/bin/python")? {
+    if exists("usr/bin/python")? || exists("usr/local/bin/python")? {
         return Ok(None);
     }
     for (path, name) in [
         ("usr/bin/python3", "/usr/bin/python3"),
         ("usr/local/bin/python3", "/usr/local/bin/python3"),
     ] {
-        if there(path)? {
+        if exists(path)? {
             return Ok(Some(name));
         }
     }
     Ok(None)
 }
 
-/// Puts a name before the others in a list, so that it is the one its number is known by.
-fn name_in(
+/// Adds a name as the first line of a file, so that lookups by number return it.
+fn add_name(
     directory: &Directory,
     file: &Relative,
     name: &str,
@@ -105,8 +105,8 @@ fn name_in(
         Err(FileError::Missing { .. }) => {}
         Err(error) => return Err(error),
     }
-    let known = text.lines().any(|line| line.split(':').next() == Some(name));
-    if known { Ok(()) } else { write(directory, file, &format!("{line}{text}")) }
+    let is_listed = text.lines().any(|line| line.split(':').next() == Some(name));
+    if is_listed { Ok(()) } else { write(directory, file, &format!("{line}{text}")) }
 }
 
 fn write(directory: &Directory, path: &Relative, text: &str) -> Result<(), FileError> {
@@ -123,7 +123,7 @@ mod tests {
     use files::Reach;
 
     #[test]
-    fn a_user_finds_a_name_a_home_and_python() {
+    fn an_account_has_a_name_a_home_directory_and_python() {
         let root = std::env::temp_dir().join(format!("stead-home-{}", uuid::Uuid::now_v7()));
         for name in ["etc", "usr/bin"] {
             fs::create_dir_all(root.join(name)).unwrap();

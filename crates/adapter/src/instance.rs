@@ -1,4 +1,4 @@
-//! The files inside a sandbox, with the rights of its user.
+//! Access to the files inside a sandbox, with the permissions of its user.
 
 use std::path::PathBuf;
 
@@ -9,43 +9,43 @@ use files::{Directory, FileError, FileKind, Reach, Relative};
 use machine::with_rights_of;
 use store::SandboxRecord;
 
-/// The files of a sandbox that runs.
+/// The files of a running sandbox.
 #[derive(Debug, Clone)]
 pub struct Files {
     pub directory: Directory,
-    /// Who its programs run as, by numbers outside.
+    /// The user and group ids that the sandbox's programs have on this machine.
     pub owner: (u32, u32),
     user: String,
 }
 
 impl Files {
-    /// Does something with the files and the rights of the sandbox. It may block.
+    /// Runs a blocking operation on the files, with the permissions of the sandbox's user.
     pub async fn act<T: Send + 'static>(
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
         let files = self.clone();
-        tokio::task::spawn_blocking(move || files.act_here(act))
+        tokio::task::spawn_blocking(move || files.act_blocking(act))
             .await
             .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
     }
 
-    /// Acts on the files from a thread that may block.
-    pub fn act_here<T>(
+    /// Runs an operation on the files from a thread that may block.
+    pub fn act_blocking<T>(
         &self,
         act: impl FnOnce(&Directory) -> Result<T, FileError>,
     ) -> Result<T, FileError> {
         with_rights_of(self.owner, || act(&self.directory))
     }
 
-    /// The name of a user or group inside; the one that programs run as has the name clients expect.
+    /// The name of a user or group id. The id that programs run as has the name that clients expect.
     pub fn name(&self, number: u32, programs: u32) -> String {
         if number == programs { self.user.clone() } else { number.to_string() }
     }
 }
 
 impl Adapter {
-    /// The files of a sandbox; one that is paused has none to show.
+    /// The files of a sandbox. Fails if the sandbox is paused.
     pub async fn sandbox_files(&self, sandbox: &SandboxRecord) -> Result<Files, Problem> {
         let running = self
             .leases
@@ -66,10 +66,10 @@ impl Adapter {
             }
         };
         let Some(root) = root else {
-            let detail = format!("the files of provider {provider} are reached by commands only");
+            let detail = format!("files on provider {provider} can only be accessed with commands");
             return Err(Problem::new(Code::NotSupported, detail));
         };
-        // What is in a sandbox is as lasting as what its own programs write.
+        // Files are not synced: they have the same durability as files that programs in the sandbox write.
         let directory = Directory::open(&root, None, Reach::InRoot)?.cached();
         let owner = match provider {
             "local" => {
@@ -93,16 +93,16 @@ pub fn home_of<'a>(sandbox: &'a SandboxRecord, user: Option<&str>) -> Option<&'a
     }
 }
 
-/// A path as clients write it, made absolute and plain: `~` and relative ones are below `home`, and
-/// `..` goes back by name.
+/// Makes a client's path absolute and normalizes it: `~` and relative paths are below `home`, and `..` removes
+/// the name before it.
 pub fn absolute(path: &str, home: &str) -> String {
-    let whole = match path {
+    let joined = match path {
         "" | "~" => home.to_owned(),
         path if path.starts_with('/') => path.to_owned(),
         path => format!("{home}/{}", path.strip_prefix("~/").unwrap_or(path)),
     };
     let mut names: Vec<&str> = Vec::new();
-    for name in whole.split('/') {
+    for name in joined.split('/') {
         match name {
             "" | "." => {}
             ".." => drop(names.pop()),
@@ -112,21 +112,21 @@ pub fn absolute(path: &str, home: &str) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// Permission bits in letters.
+/// Permission bits in the notation of `ls -l`.
 pub fn permissions(kind: FileKind, bits: u32) -> String {
     let mut letters = String::from(match kind {
         FileKind::Directory => "d",
         FileKind::Link => "L",
         FileKind::File | FileKind::Other => "-",
     });
-    for place in (0..9).rev() {
-        let letter = ['x', 'w', 'r'][place % 3];
-        letters.push(if bits >> place & 1 == 1 { letter } else { '-' });
+    for bit in (0..9).rev() {
+        let letter = ['x', 'w', 'r'][bit % 3];
+        letters.push(if bits >> bit & 1 == 1 { letter } else { '-' });
     }
     letters
 }
 
-/// An absolute path as a path below the root.
+/// Turns an absolute path into a path below the root.
 pub fn relative(absolute: &str) -> Result<Relative, FileError> {
     Relative::parse(absolute.trim_start_matches('/'))
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_made_absolute_and_plain() {
+    fn a_path_becomes_absolute_and_normalized() {
         let check = |path: &str, expected: &str| assert_eq!(absolute(path, "/home/user"), expected);
         check("a.txt", "/home/user/a.txt");
         check("", "/home/user");

@@ -1,4 +1,4 @@
-//! What the translations of other vendors' APIs share. Knows no vendor.
+//! Code that the translations of other vendors' APIs share. It knows no vendor.
 //!
 //! ```text
 //!   sandbox      creates sandboxes of the engine, as `new_sandbox` describes them
@@ -12,9 +12,9 @@
 //!   port         HTTP to programs that listen inside
 //!   key          keys of sandboxes, volumes, ports and uploads
 //! ```
-//! A sandbox is the engine's noun, a program runs in a terminal: so they outlive the server, run on any
-//! provider and can be watched in the app. What differs between the APIs is a
-//! [`VendorApi`](vendor::VendorApi).
+//! A sandbox is a noun of the engine and a program runs in a terminal, so both outlive the server, run on any
+//! provider and can be watched in the app. A [`VendorApi`](vendor::VendorApi) holds the differences between the
+//! APIs.
 
 mod adapter;
 mod background;

@@ -1,4 +1,4 @@
-//! What a new sandbox is to be.
+//! The description of a new sandbox.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,11 +13,11 @@ pub struct NewSandbox {
     pub vendor: &'static dyn VendorApi,
     pub id: ThreadId,
     pub name: Option<String>,
-    /// The name of a template, of a snapshot, or of a provider.
+    /// The name of a template, a snapshot or a provider.
     pub template: String,
-    /// The template build that runs in it.
+    /// The template build that runs in this sandbox.
     pub build_id: Option<BuildId>,
-    /// How long it lives; `None` means until it is deleted.
+    /// The lifetime; `None` means until the sandbox is deleted.
     pub timeout: Option<Duration>,
     pub on_expiry: ExpiryAction,
     pub delete_after_stop: Option<Duration>,
@@ -25,18 +25,18 @@ pub struct NewSandbox {
     pub port_access: PortAccess,
     pub env: Env,
     pub labels: BTreeMap<String, String>,
-    /// Facts that only the vendor's API knows.
+    /// Values that only the vendor's API uses.
     pub extra: BTreeMap<String, String>,
     pub policy: SessionPolicy,
     pub network: Network,
-    /// Settings of its provider beyond those of its template and its network.
+    /// Provider settings in addition to those of the template and the network.
     pub settings: serde_json::Map<String, Value>,
-    /// The fork of another sandbox's lease, which then decides what it is created from.
+    /// The lease of another sandbox that this one is forked from; it takes precedence over the template.
     pub fork: Option<LeaseId>,
 }
 
 impl NewSandbox {
-    /// A sandbox without any choice made.
+    /// A sandbox with the default settings.
     pub fn new(vendor: &'static dyn VendorApi, id: ThreadId, template: String) -> NewSandbox {
         NewSandbox {
             vendor,

@@ -1,6 +1,6 @@
-//! HTTP to programs that listen inside a sandbox, and what it is upgraded to.
+//! Proxies HTTP requests and their upgrades to programs that listen inside a sandbox.
 //!
-//! The sandbox's row says who may connect (`is_admitted`): any client, or those with its traffic token. Our
+//! The sandbox's row says which clients may connect (`is_admitted`): all, or those with its traffic token. Our
 //! own keys and cookies are removed from a request before a program inside can read it.
 
 use std::{net::IpAddr, pin::pin, time::Duration};
@@ -46,7 +46,7 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Passes a request on to whatever listens on a port of a sandbox.
+/// Forwards a request to the program that listens on a port of a sandbox.
 pub async fn serve(
     app: &Adapter,
     vendors: &[&'static dyn VendorApi],
@@ -94,14 +94,14 @@ async fn forward(
     if !is_admitted {
         return Err(unauthorized(vendor));
     }
-    let late = || timed_out(id.as_str(), port);
-    timeout(limits.proxy_time, vendor.wake(app, &sandbox)).await.map_err(|_| late())??;
+    let on_timeout = || timed_out(id.as_str(), port);
+    timeout(limits.proxy_time, vendor.wake(app, &sandbox)).await.map_err(|_| on_timeout())??;
     let closed = || {
         let message = "The sandbox is running but port is not open";
         unreachable(id.as_str(), message, Some(port))
     };
     let dialled = timeout(limits.proxy_time, dial(app, &sandbox, port)).await;
-    let stream = match dialled.map_err(|_| late())?.map_err(failed)? {
+    let stream = match dialled.map_err(|_| on_timeout())?.map_err(failed)? {
         Ok(stream) => stream,
         Err(error) => {
             if let Some(answer) = vendor.built_in(app, &sandbox, port) {
@@ -121,23 +121,23 @@ async fn forward(
         request.headers_mut().insert(header::HOST, host);
     }
     let waiting = upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-    // Programs are asked as servers are, by path.
+    // A request to an origin server has a path as its target, not an absolute URI.
     if let Some(path) = request.uri().path_and_query() {
         *request.uri_mut() = path.as_str().parse().map_err(|_| closed())?;
     }
-    // The listener preserves the case of header names, too: some programs compare them as bytes.
+    // Like our listener, the connection preserves the case of header names: some programs compare them as bytes.
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
         .preserve_header_case(true)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| closed())?;
     app.tasks.spawn(async move {
-        // Its failure is the failure of the answer.
+        // A failed connection also fails the response.
         let _ = connection.with_upgrades().await;
     });
     let answer = answer_in_time(sender.send_request(request), &sent, limits.proxy_time).await;
-    let mut answer = answer.ok_or_else(late)?.map_err(|error| {
-        tracing::debug!(sandbox = %id, port, %error, "a port gave no answer");
+    let mut answer = answer.ok_or_else(on_timeout)?.map_err(|error| {
+        tracing::debug!(sandbox = %id, port, %error, "the program on a port did not respond");
         closed()
     })?;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
@@ -159,17 +159,17 @@ async fn forward(
     Ok(answer.map(Body::new))
 }
 
-/// Waits for the head of an answer; `None` if nothing happens for too long. A request that is still
-/// being sent is something.
+/// Waits for the head of a response. Returns `None` if none arrives within the timeout, which starts again while
+/// the request body is still being sent.
 async fn answer_in_time<T>(
     answer: impl Future<Output = T>,
     sent: &ReceivedBytes,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> Option<T> {
     let mut answer = pin!(answer);
     loop {
         let before = sent.bytes();
-        match timeout(patience, answer.as_mut()).await {
+        match timeout(idle_timeout, answer.as_mut()).await {
             Ok(answer) => return Some(answer),
             Err(_) if sent.bytes() > before => {}
             Err(_) => return None,
@@ -177,7 +177,7 @@ async fn answer_in_time<T>(
     }
 }
 
-/// The answer to a request without the token of a private port.
+/// The response to a request that lacks the token of a private port.
 fn unauthorized(vendor: &dyn VendorApi) -> Response {
     let status = vendor.port_refusal();
     let message = "a private port needs the traffic token of its sandbox";
@@ -191,28 +191,28 @@ fn is_admitted(app: &Adapter, sandbox: &SandboxRecord, request: &Request) -> boo
         PortAccess::Token => {}
     }
     let keys = &app.state.keys;
-    let is_right = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
+    let is_valid = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
     let header = |name: &&str| request.headers().get(*name).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
     let mut given = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_key(name));
-    TOKEN_HEADERS.iter().filter_map(header).any(is_right) || given.any(|(_, key)| is_right(&key))
+    TOKEN_HEADERS.iter().filter_map(header).any(is_valid) || given.any(|(_, key)| is_valid(&key))
 }
 
 fn is_key(parameter: &str) -> bool {
     parameter == TOKEN_PARAMETER
 }
 
-/// A target without the key in its query, and otherwise as it was written; `None` if there is none.
+/// The URI without the token in its query and otherwise unchanged; `None` if its query has no token.
 fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
     let query = uri.query()?;
-    // Each piece is decoded as the check decodes it, so that both see the same name.
-    let holds_key = |piece: &&str| {
+    // Each piece is decoded as in `is_admitted`, so that both see the same name.
+    let has_key = |piece: &&str| {
         form_urlencoded::parse(piece.as_bytes()).next().is_some_and(|(name, _)| is_key(&name))
     };
-    if !query.split('&').any(|piece| holds_key(&piece)) {
+    if !query.split('&').any(|piece| has_key(&piece)) {
         return None;
     }
-    let kept: Vec<&str> = query.split('&').filter(|piece| !holds_key(piece)).collect();
+    let kept: Vec<&str> = query.split('&').filter(|piece| !has_key(piece)).collect();
     let target = match kept.is_empty() {
         true => uri.path().to_owned(),
         false => format!("{}?{}", uri.path(), kept.join("&")),
@@ -224,7 +224,7 @@ fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
     }))
 }
 
-/// A stream to a port, or why there is none.
+/// Connects to a port.
 async fn dial(
     app: &Adapter,
     sandbox: &SandboxRecord,
@@ -238,11 +238,11 @@ async fn dial(
     };
     Ok(match provider.ports() {
         Some(ports) => ports.dial(&running.instance, port).await,
-        None => Err(ProviderError::unsupported(provider.name(), "reach a port")),
+        None => Err(ProviderError::unsupported(provider.name(), "connect to a port")),
     })
 }
 
-/// Removes our keys and cookies from a request, and the headers of its connection alone.
+/// Removes our keys and cookies and the hop-by-hop headers from a request.
 fn clean(app: &Adapter, headers: &mut HeaderMap) {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = bearer.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
@@ -261,7 +261,7 @@ fn clean(app: &Adapter, headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a token opens anything of ours.
+/// Whether a token is one of this server's.
 fn is_ours(app: &Adapter, token: &str) -> bool {
     let keys = &app.state.keys;
     app.auth.token(token)
@@ -270,7 +270,7 @@ fn is_ours(app: &Adapter, token: &str) -> bool {
         || keys.opens_traffic(token).is_some()
 }
 
-/// Removes the cookies of these names; the others stay as they are.
+/// Removes the cookies with these names; the others are unchanged.
 fn remove_cookies(headers: &mut HeaderMap, ours: &[&str]) {
     let lines: Vec<_> = headers.get_all(header::COOKIE).iter().cloned().collect();
     headers.remove(header::COOKIE);
@@ -290,14 +290,13 @@ fn remove_cookies(headers: &mut HeaderMap, ours: &[&str]) {
     }
 }
 
-/// Removes hop-by-hop headers: the standard ones, and those that
-/// `Connection` names (RFC 9110, 7.6.1).
+/// Removes hop-by-hop headers: the standard ones, and those that `Connection` names (RFC 9110, 7.6.1).
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let named: Vec<HeaderName> = lines
         .flat_map(|line| line.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        // Without these a request is no request, or another one.
+        // A request without these headers is invalid or means something else.
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
         .collect();
     for name in named.into_iter().chain(HOP_BY_HOP) {
@@ -305,7 +304,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What a request wants its connection to become.
+/// The protocol that a request asks to upgrade to.
 fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut words = headers.get_all(header::CONNECTION).iter().filter_map(|it| it.to_str().ok());
     let asks =
@@ -313,31 +312,31 @@ fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::UPGRADE).filter(|_| asks).cloned()
 }
 
-/// The name below which each port of each sandbox has one, and how it is reached.
+/// The scheme and the domain below which each port of each sandbox has a host name.
 pub fn domain(app: &Adapter) -> Option<(&'static str, String)> {
     let scheme = app.settings.scheme();
-    let (_, here) = app.url.split_once("://")?;
+    let (_, address) = app.url.split_once("://")?;
     if let Some(name) = app.settings.names.first() {
-        // Without TLS of our own a name is a proxy's, which has it.
+        // Without TLS of our own, a name belongs to a proxy that terminates TLS.
         return Some(match scheme {
-            Scheme::Https => ("https", here.to_owned()),
+            Scheme::Https => ("https", address.to_owned()),
             Scheme::Http => ("https", name.clone()),
         });
     }
-    let here: Authority = here.parse().ok()?;
-    let address: IpAddr = here.host().trim_matches(['[', ']']).parse().ok()?;
-    let port = here.port_u16().unwrap_or(scheme.default_port());
-    address.is_loopback().then(|| (scheme.name(), format!("localhost:{port}")))
+    let authority: Authority = address.parse().ok()?;
+    let ip: IpAddr = authority.host().trim_matches(['[', ']']).parse().ok()?;
+    let port = authority.port_u16().unwrap_or(scheme.default_port());
+    ip.is_loopback().then(|| (scheme.name(), format!("localhost:{port}")))
 }
 
-/// The answer for a program that did not answer.
+/// The response for a program that did not respond in time.
 fn timed_out(id: &str, port: u16) -> Response {
     let message = "The program on this port did not answer in time";
     let body = json!({"sandboxId": id, "message": message, "code": 504, "port": port});
     (StatusCode::GATEWAY_TIMEOUT, axum::Json(body)).into_response()
 }
 
-/// The answer for a sandbox that cannot be reached; clients know it by these words.
+/// The response for an unreachable sandbox; clients compare its texts.
 pub fn unreachable(id: &str, message: &str, port: Option<u16>) -> Response {
     let mut body = json!({"sandboxId": id, "message": message, "code": 502});
     if let Some(port) = port {
@@ -351,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_in_a_query_is_removed_and_the_rest_stays_as_it_was_written() {
+    fn the_token_in_a_query_is_removed_and_the_rest_is_unchanged() {
         let check = |target: &str, expected: Option<&str>| {
             let cleaned = without_key(&target.parse().unwrap()).map(|uri| uri.unwrap().to_string());
             assert_eq!(cleaned.as_deref(), expected, "{target}");
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_the_connection_names_are_removed() {
+    fn headers_named_by_connection_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("host", "h"),

@@ -1,4 +1,4 @@
-//! Creating and ending the sandboxes of other APIs. What a sandbox is, and when it expires, is the engine's.
+//! Creates and ends the sandboxes of other APIs. The engine decides what a sandbox is and when it expires.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use api::error::Problem;
 use model::{Env, Sandbox, SandboxState, SandboxStatus, ThreadId, Timestamp};
 use store::{SandboxRecord, ThreadChoices};
 
-/// Whether a sandbox waits for a client to resume it.
+/// Whether a sandbox runs only after a client resumes it.
 pub fn is_paused(sandbox: &SandboxRecord) -> bool {
     match sandbox.status() {
         SandboxStatus::Paused | SandboxStatus::Suspended => true,
@@ -25,7 +25,7 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
 impl Adapter {
     /// Creates a sandbox and starts its compute.
     pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
-        let held = self.lock_volumes(&new).await?;
+        let volume_lock = self.lock_volumes(&new).await?;
         let (vendor, id) = (new.vendor, new.id.clone());
         let lease = match &new.fork {
             Some(lease) => self.store.lease(lease).await?,
@@ -52,7 +52,7 @@ impl Adapter {
         }
         let (mut template, mut extra, mut cwd) = (new.template, new.extra, home.clone());
         if let Some(base) = &base {
-            base.shape(&mut template, &mut env, &mut extra, &mut cwd);
+            base.apply(&mut template, &mut env, &mut extra, &mut cwd);
         }
         env.extend(new.env);
         let sandbox = Sandbox {
@@ -88,10 +88,10 @@ impl Adapter {
             ..ThreadChoices::default()
         };
         let sandbox = self.sandboxes.create(self.first_use(&id, choices), sandbox).await?;
-        drop(held);
+        drop(volume_lock);
         self.state.index.add(id.clone());
         let started = async {
-            self.furnish(&sandbox).await?;
+            self.set_up_sandbox(&sandbox).await?;
             self.start_template(&sandbox, base.as_ref()).await
         };
         match started.await {
@@ -103,8 +103,8 @@ impl Adapter {
         }
     }
 
-    /// The provider that a template stands for, and its settings. A template is the name of a provider, of
-    /// a snapshot of files or [of an image](build::image_of); any other name is the server's own provider.
+    /// The provider of a template, and its settings. A template is the name of a provider, a snapshot or
+    /// [an image](build::image_of); any other name means the default provider.
     async fn compute_for(
         &self,
         template: &str,
@@ -133,12 +133,12 @@ impl Adapter {
         Ok((name, spec))
     }
 
-    /// Starts the compute of a new sandbox, and makes the home directory of its user.
-    async fn furnish(&self, sandbox: &SandboxRecord) -> Result<(), Problem> {
+    /// Starts the compute of a new sandbox and sets up the account of its user.
+    async fn set_up_sandbox(&self, sandbox: &SandboxRecord) -> Result<(), Problem> {
         self.leases.running(&sandbox.thread.lease_id).await?;
         let files = self.sandbox_files(sandbox).await?;
         let account = Account { name: sandbox.row.user.clone(), home: sandbox.row.home.clone() };
-        // The files of this machine itself are not ours to change.
+        // On this machine itself, only the home directory is created: the other files belong to the system.
         let is_local = sandbox.lease.provider == "local";
         files
             .act(move |directory| match is_local {
@@ -149,27 +149,27 @@ impl Adapter {
         Ok(())
     }
 
-    /// Where programs are on a provider that has files of its own.
+    /// The `PATH` of a provider whose sandboxes have a root file system of their own.
     fn path_inside(&self, provider: &str) -> Option<String> {
         let provider = self.leases.providers().named(provider).ok()?;
         provider.profile().environment?.remove("PATH")
     }
 
-    /// Ends the programs of a sandbox and keeps its files.
+    /// Ends the programs of a sandbox and keeps its files; a client resumes it.
     pub async fn suspend_sandbox(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, Problem> {
         let suspended = self.sandboxes.suspend(sandbox).await?;
         self.forget_programs(sandbox.id());
         Ok(suspended)
     }
 
-    /// Ends the programs of a sandbox; its next use starts it.
+    /// Ends the programs of a sandbox and keeps its files; the next use starts it.
     pub async fn stop_sandbox(&self, sandbox: &SandboxRecord) -> Result<SandboxRecord, Problem> {
         let stopped = self.sandboxes.stop(sandbox).await?;
         self.forget_programs(sandbox.id());
         Ok(stopped)
     }
 
-    /// Deletes a sandbox with everything in it; `false` if there is none.
+    /// Deletes a sandbox with its content; `false` if it does not exist.
     pub async fn delete_sandbox(&self, id: &ThreadId) -> Result<bool, Problem> {
         let deleted = self.sandboxes.delete(id).await?;
         self.forget_sandbox(id);
@@ -181,7 +181,7 @@ impl Adapter {
         self.state.processes.forget(id);
     }
 
-    /// Drops what is kept in memory of a sandbox that is gone.
+    /// Drops the in-memory state of a deleted sandbox.
     pub fn forget_sandbox(&self, id: &ThreadId) {
         self.forget_programs(id);
         self.state.index.remove(id);
@@ -190,8 +190,8 @@ impl Adapter {
     }
 }
 
-/// The home directory under a provider. On this machine itself it is a real directory, which a server
-/// without the right to create it cannot have.
+/// The home directory on a provider. On this machine itself it is the server's own, if the usual one cannot be
+/// created.
 async fn home_on(provider: &str, home: String) -> String {
     if provider != "local" {
         return home;

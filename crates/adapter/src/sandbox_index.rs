@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use model::ThreadId;
 
-/// The ids of all sandboxes, for requests that name a sandbox only by their signature.
+/// The ids of all sandboxes, for requests that identify a sandbox only by their signature.
 #[derive(Default)]
 pub struct SandboxIndex(Mutex<HashSet<ThreadId>>);
 

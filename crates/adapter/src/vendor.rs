@@ -1,4 +1,4 @@
-//! What differs between the APIs wherever they share code.
+//! The differences between the APIs that use the shared code.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use store::SandboxRecord;
 
 /// An API that sandboxes are created through.
 pub trait VendorApi: Debug + Send + Sync {
-    /// Its name in the rows of sandboxes and templates.
+    /// The name of this API in the rows of sandboxes and templates.
     fn origin(&self) -> &'static str;
 
     /// The account that programs expect to run as.
@@ -23,25 +23,25 @@ pub trait VendorApi: Debug + Send + Sync {
     /// Whether the name of a template may carry a tag, as in `name:tag`.
     fn names_have_tags(&self) -> bool;
 
-    /// Whether an image's name may also be that of a template or snapshot made here.
+    /// Whether the name of an image may also name a template or snapshot of this server.
     fn images_may_be_templates(&self) -> bool;
 
     /// The status for a request that lacks the token of a private port.
     fn port_refusal(&self) -> StatusCode;
 
-    /// Whether a signed link to a port was revoked before its time.
+    /// Whether a signed link to a port was revoked before it expired.
     fn is_revoked(&self, _sandbox: &SandboxRecord, _token: &str) -> bool {
         false
     }
 
-    /// Makes a sandbox ready for a request to one of its ports, or says why it is not.
+    /// Makes a sandbox ready for a request to one of its ports, or returns the response that refuses it.
     fn wake<'a>(
         &'a self,
         app: &'a Adapter,
         sandbox: &'a SandboxRecord,
     ) -> BoxFuture<'a, Result<(), Response>>;
 
-    /// Returns what answers on a port where no program of the sandbox listens.
+    /// Returns the built-in handler of a port on which no program of the sandbox listens.
     fn built_in(&self, _app: &Adapter, _sandbox: &SandboxRecord, _port: u16) -> Option<Answer> {
         None
     }
@@ -52,7 +52,7 @@ pub fn home(vendor: &dyn VendorApi) -> String {
     standard_home(vendor.user())
 }
 
-/// Where the home directory of an account is in a sandbox with files of its own.
+/// The home directory of an account in a sandbox with a root file system of its own.
 pub fn standard_home(user: &str) -> String {
     format!("/home/{user}")
 }

@@ -1,4 +1,4 @@
-//! Volumes of both APIs: created, listed, mounted by new sandboxes, and removed when no sandbox has them.
+//! Volumes: creation, listing, mounting in new sandboxes, and removal while no sandbox uses them.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -20,14 +20,14 @@ pub struct VolumeName {
 }
 
 impl Adapter {
-    /// Does something with all volumes. It may block.
+    /// Runs a blocking operation on the volumes.
     async fn with_volumes<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
+        operation: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, Problem> {
         let volumes = self.state.volumes.clone();
-        let done = tokio::task::spawn_blocking(move || act(&volumes)).await;
-        Ok(done.map_err(|error| Problem::internal("look at the volumes", &error))??)
+        let result = tokio::task::spawn_blocking(move || operation(&volumes)).await;
+        Ok(result.map_err(|error| Problem::internal("access the volumes", &error))??)
     }
 
     /// Every volume, by name.
@@ -46,19 +46,19 @@ impl Adapter {
         self.with_volumes(move |volumes| volumes.create(&name)).await
     }
 
-    /// Removes a volume and what is in it, unless a sandbox has it; `false` if there is none.
+    /// Removes a volume with its content, unless a sandbox uses it. Returns `false` if it does not exist.
     pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
-        // No sandbox that names it is created meanwhile.
-        let _alone = self.state.mounting.lock().await;
+        // Locks out the creation of sandboxes that mount this volume.
+        let _lock = self.state.mounting.lock().await;
         let mut page = PageRequest::first(1000);
         loop {
             let leases = self.store.leases(LeaseFilter::default(), page.clone()).await?;
-            let names = |lease: &model::Lease| {
+            let uses_it = |lease: &model::Lease| {
                 let all = lease.spec[SETTING].as_array();
                 all.is_some_and(|all| all.iter().any(|mounted| mounted["id"] == *id))
             };
-            if leases.items.iter().any(names) {
-                let detail = "the volume is in use by a sandbox; delete that first";
+            if leases.items.iter().any(uses_it) {
+                let detail = "the volume is in use by a sandbox; delete the sandbox first";
                 return Err(Problem::new(Code::Conflict, detail));
             }
             match leases.next {
@@ -70,14 +70,14 @@ impl Adapter {
         self.with_volumes(move |volumes| volumes.remove(&id)).await
     }
 
-    /// Adds volumes to the settings of a new sandbox; each by its id or name.
+    /// Adds volumes to the settings of a new sandbox. Each mount names its volume by id or name.
     pub async fn mount_volumes(
         &self,
         settings: &mut Map<String, Value>,
-        asked: Vec<VolumeMount>,
+        requested: Vec<VolumeMount>,
     ) -> Result<(), Problem> {
         let mut mounts = Vec::new();
-        for mut mounted in asked {
+        for mut mounted in requested {
             let found = self.volume(&mounted.id).await?;
             let missing = || Problem::new(Code::NotFound, format!("no volume {}", mounted.id));
             mounted.id = found.ok_or_else(missing)?.id;
@@ -90,7 +90,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Keeps volumes from being removed until the sandbox that mounts them is recorded.
+    /// Locks volumes against removal until the sandbox that mounts them is recorded.
     pub async fn lock_volumes(
         &self,
         new: &NewSandbox,
@@ -98,18 +98,18 @@ impl Adapter {
         let Some(mounts) = new.settings.get(SETTING).and_then(Value::as_array) else {
             return Ok(None);
         };
-        let held = self.state.mounting.lock().await;
+        let guard = self.state.mounting.lock().await;
         for mounted in mounts {
             let id = mounted["id"].as_str().unwrap_or_default();
             if self.volume(id).await?.is_none() {
                 return Err(Problem::new(Code::NotFound, format!("no volume {id}")));
             }
         }
-        Ok(Some(held))
+        Ok(Some(guard))
     }
 }
 
-/// The volumes of a lease's settings.
+/// The volume mounts in a lease's settings.
 pub fn mounts(spec: &Value) -> Vec<VolumeMount> {
     serde_json::from_value(spec[SETTING].clone()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Directories that are watched for clients that poll for events.
+//! Watched directories whose events clients poll for.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 
 use model::ThreadId;
 
-/// Events that wait for the client to poll; the oldest are dropped first.
-const MAX_WAITING_EVENTS: usize = 10_000;
+/// The limit of queued events per watcher; the oldest are dropped first.
+const MAX_QUEUED_EVENTS: usize = 10_000;
 
 /// The watchers of all sandboxes, by name.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl EventQueue {
     pub fn extend(&self, events: Vec<Value>) {
         let mut queue = self.0.lock();
         queue.extend(events);
-        while queue.len() > MAX_WAITING_EVENTS {
+        while queue.len() > MAX_QUEUED_EVENTS {
             queue.pop_front();
         }
     }

@@ -1,7 +1,7 @@
-//! Programs written for other vendors' sandboxes, unchanged: their APIs on our port.
+//! The APIs of other vendors' sandboxes on our port, so that programs written for them run unchanged.
 //!
-//! Each API is a [`Door`](api::Door) beside the native one, and a [`VendorApi`] to the code that they
-//! share, which is the crate `adapter`.
+//! Each API implements [`Door`](api::Door) for the guard, beside the native API, and [`VendorApi`] for the shared
+//! code in the crate `adapter`.
 
 mod daytona;
 mod e2b;
@@ -15,7 +15,7 @@ use axum::Router;
 /// The APIs that a sandbox may have been created through, besides the native one.
 static VENDORS: [&dyn VendorApi; 2] = [&e2b::E2bApi, &daytona::DaytonaApi];
 
-/// What the guard asks of each API.
+/// The APIs as the guard sees them.
 pub fn doors(app: &Adapter) -> Doors {
     Doors::new(vec![
         Arc::new(e2b::E2bDoor { app: app.clone(), vendors: &VENDORS }),
@@ -23,7 +23,7 @@ pub fn doors(app: &Adapter) -> Doors {
     ])
 }
 
-/// The routes of all of them.
+/// The routes of all APIs.
 pub fn routes(app: &Adapter) -> Router {
     e2b::routes().merge(daytona::routes()).with_state(app.clone())
 }

@@ -3,12 +3,7 @@
 //! `BANNED_WORDS` and `BANNED_PHRASES` are the terms that were replaced, mostly by *pause*, *poll interval*,
 //! *timeout*, `MAX_…`, *report*, *quota*, *lock* and by a noun.
 
-use std::path::Path;
-
 use super::source::{attributes, files, product_folders, root};
-
-/// Folders whose comments and words were not reviewed yet. The list only shrinks: remove a folder once it passes.
-const PENDING: &[&str] = &["crates/adapter", "crates/compat"];
 
 /// Whole identifiers or words, in any case unless they contain upper-case letters.
 const BANNED_WORDS: &[&str] = &[
@@ -46,14 +41,11 @@ const MIN_COMMENT_WORDS: usize = 4;
 const DOCUMENTED_DERIVES: [&str; 6] =
     ["ToSchema", "IntoParams", "Parser", "Args", "Subcommand", "ValueEnum"];
 
-/// The files that were reviewed, with their paths from the root of the project.
-fn reviewed(folders: Vec<String>) -> impl Iterator<Item = (String, String)> {
+/// The files of folders except these checks, which list the words, with their paths from the root of the project.
+fn checked(folders: Vec<String>) -> impl Iterator<Item = (String, String)> {
     folders.into_iter().flat_map(|folder| files(&folder)).filter_map(|(path, text)| {
         let inner = path.strip_prefix(root()).unwrap();
-        let pending = PENDING.iter().any(|folder| inner.starts_with(folder));
-        // These checks list the words.
-        (!pending && !inner.starts_with("tests/it/tidy"))
-            .then(|| (inner.display().to_string(), text))
+        (!inner.starts_with("tests/it/tidy")).then(|| (inner.display().to_string(), text))
     })
 }
 
@@ -84,10 +76,10 @@ pub fn banned(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn reviewed_code_uses_the_terms_of_the_field() {
+fn code_uses_the_terms_of_the_field() {
     let mut wrong = Vec::new();
     let folders = product_folders().into_iter().chain(["tests/it".to_owned()]).collect();
-    for (path, text) in reviewed(folders) {
+    for (path, text) in checked(folders) {
         for (number, line) in text.lines().enumerate() {
             let types = words(line.split("//").next().unwrap_or_default()).into_iter();
             let types = types.filter(|word| BANNED_TYPES.contains(word)).map(str::to_owned);
@@ -169,23 +161,13 @@ fn attributes_end(lines: &[&str], start: usize) -> usize {
 #[test]
 fn comments_on_private_items_say_more_than_the_name() {
     let mut wrong = Vec::new();
-    for (path, text) in reviewed(product_folders()) {
+    for (path, text) in checked(product_folders()) {
         let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         for (line, comment) in short_comments(product) {
             wrong.push(format!("{path}:{line}: {comment}"));
         }
     }
     assert!(wrong.is_empty(), "comments of three words or fewer: {wrong:#?}");
-}
-
-#[test]
-fn pending_folders_exist() {
-    for folder in PENDING {
-        assert!(
-            Path::new(&root()).join(folder).is_dir(),
-            "{folder} is gone: remove it from PENDING"
-        );
-    }
 }
 
 #[test]

@@ -1,40 +1,39 @@
-//! A small reader of Dockerfiles: one stage, and what a build here can do. Pure.
+//! Parses Dockerfiles with one stage and the instructions that builds support. Pure.
 
 use super::plan::{Base, Plan, Step, expand};
 use crate::wrap::quote;
 use model::Env;
 
-/// A text that cannot be built, and where.
+/// A Dockerfile that cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct BadDockerfile {
-    /// The line, counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
     pub reason: String,
 }
 
-pub fn read(text: &str) -> Result<Plan, BadDockerfile> {
+pub fn parse(text: &str) -> Result<Plan, BadDockerfile> {
     let mut plan = None;
-    let (mut entry, mut command) = (None, None);
+    let (mut entrypoint, mut command) = (None, None);
     let mut args = Env::new();
     for (line, words) in instructions(text) {
         let bad = |reason: String| BadDockerfile { line, reason };
         let (name, rest) = words.split_once(char::is_whitespace).unwrap_or((&words, ""));
         let (name, rest) = (name.to_ascii_uppercase(), rest.trim());
-        let known = |text: &str| expand(text, |name| args.get(name).cloned());
+        let expanded = |text: &str| expand(text, |name| args.get(name).cloned());
         if name == "FROM" {
             if plan.is_some() {
-                return Err(bad("builds of several stages cannot be made here".to_owned()));
+                return Err(bad("multi-stage builds are not supported".to_owned()));
             }
             let image = rest.split_whitespace().find(|word| !word.starts_with("--"));
             let image = image.ok_or_else(|| bad("FROM names no image".to_owned()))?;
-            plan = Some(empty(Base::Image(known(image))));
+            plan = Some(empty(Base::Image(expanded(image))));
             continue;
         }
         if name == "ARG" {
             let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
-            let value = known(&split(value).map_err(&bad)?.concat());
+            let value = expanded(&split(value).map_err(&bad)?.concat());
             args.insert(name.to_owned(), value.clone());
             if let Some(plan) = &mut plan {
                 plan.steps.push(Step::Arg(name.to_owned(), value));
@@ -49,34 +48,34 @@ pub fn read(text: &str) -> Result<Plan, BadDockerfile> {
             }
             "ENV" => plan.steps.push(Step::Env(pairs(rest).map_err(&bad)?)),
             "WORKDIR" => {
-                plan.steps.push(Step::Workdir(known(&split(rest).map_err(&bad)?.concat())))
+                plan.steps.push(Step::Workdir(expanded(&split(rest).map_err(&bad)?.concat())))
             }
-            "USER" => plan.steps.push(Step::User(known(rest))),
-            "ENTRYPOINT" => entry = Some(shell(rest)),
+            "USER" => plan.steps.push(Step::User(expanded(rest))),
+            "ENTRYPOINT" => entrypoint = Some(shell(rest)),
             "CMD" => command = Some(shell(rest)),
             "COPY" | "ADD" => {
                 let reason = format!(
-                    "{name}: files cannot be sent to this server with an image; write them by RUN, \
-                     or upload them into a sandbox and make a snapshot of it"
+                    "{name} is not supported: this server receives no files with a Dockerfile; write them \
+                     with RUN, or upload them into a sandbox and create a snapshot of it"
                 );
                 return Err(bad(reason));
             }
             "EXPOSE" | "LABEL" | "MAINTAINER" | "STOPSIGNAL" => {
-                plan.remarks.push(format!("line {line}: {name} means nothing here"));
+                plan.remarks.push(format!("line {line}: {name} is ignored"));
             }
-            _ => return Err(bad(format!("{name} is not understood here"))),
+            _ => return Err(bad(format!("{name} is not supported"))),
         }
     }
-    let missing = || BadDockerfile { line: 1, reason: "there is no FROM".to_owned() };
+    let missing = || BadDockerfile { line: 1, reason: "FROM is missing".to_owned() };
     let mut plan = plan.ok_or_else(missing)?;
-    plan.start = match (entry, command) {
-        (Some(entry), Some(command)) => Some(format!("{entry} {command}")),
-        (entry, command) => entry.or(command),
+    plan.start = match (entrypoint, command) {
+        (Some(entrypoint), Some(command)) => Some(format!("{entrypoint} {command}")),
+        (entrypoint, command) => entrypoint.or(command),
     };
     Ok(plan)
 }
 
-/// A plan that has only a base; its steps run as they do in a Dockerfile.
+/// A plan with a base and no steps, with the user and the directory that Dockerfiles start with.
 pub fn empty(base: Base) -> Plan {
     Plan {
         base,
@@ -89,24 +88,24 @@ pub fn empty(base: Base) -> Plan {
     }
 }
 
-/// The instructions with the lines they begin at, each as one line.
+/// The instructions with their line numbers. Continued lines are joined.
 fn instructions(text: &str) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, String)> = Vec::new();
-    let mut goes_on = false;
+    let mut continues = false;
     for (number, line) in text.lines().enumerate() {
         let plain = line.trim();
         if plain.is_empty() || plain.starts_with('#') {
             continue;
         }
-        let (part, more) = match plain.strip_suffix('\\') {
+        let (part, is_continued) = match plain.strip_suffix('\\') {
             Some(part) => (part, true),
             None => (plain, false),
         };
-        match all.last_mut().filter(|_| goes_on) {
+        match all.last_mut().filter(|_| continues) {
             Some((_, whole)) => whole.push_str(part),
             None => all.push((number + 1, part.to_owned())),
         }
-        goes_on = more;
+        continues = is_continued;
     }
     all
 }
@@ -118,7 +117,7 @@ fn without_flags(mut rest: &str) -> &str {
     rest
 }
 
-/// What a shell runs: the text, or the words of a list.
+/// The shell command of an instruction in shell form or in exec form (a JSON list).
 fn shell(rest: &str) -> String {
     match serde_json::from_str::<Vec<String>>(rest) {
         Ok(words) => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
@@ -126,7 +125,7 @@ fn shell(rest: &str) -> String {
     }
 }
 
-/// `A=1 B="two words"`, or the older `A the rest`.
+/// Parses `A=1 B="two words"`, or the legacy form `A the rest`.
 fn pairs(rest: &str) -> Result<Vec<(String, String)>, String> {
     let words = split(rest)?;
     if words.first().is_some_and(|word| !word.contains('=')) {
@@ -140,7 +139,7 @@ fn pairs(rest: &str) -> Result<Vec<(String, String)>, String> {
     words.into_iter().map(pair).collect()
 }
 
-/// Words as a shell takes them apart: blanks between them, quotes and backslashes within.
+/// Splits a text into words as a shell does, with quotes and backslashes.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, None);
     let mut letters = text.chars().peekable();
@@ -152,7 +151,7 @@ fn split(text: &str) -> Result<Vec<String>, String> {
                 word.get_or_insert_default();
             }
             (Some(quote), letter) if quote == letter => quoted = None,
-            // What stands behind is taken as it is; a dollar stays one that is not expanded.
+            // A backslash takes the next character literally. Before a dollar it stays, for `expand`.
             (None | Some('"'), '\\') if letters.peek() != Some(&'$') => {
                 word.get_or_insert_default().extend(letters.next());
             }
@@ -172,12 +171,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_image_of_a_client_looks_like_is_read() {
+    fn the_dockerfile_of_a_client_is_parsed() {
         let text = "# syntax\nFROM --platform=linux/amd64 python:3.12-slim\nARG V=2\n\
                     RUN apt-get update && \\\n    # within\n    echo 'a b'\nRUN [\"echo\", \"it's\"]\n\
                     ENV A=1 B='two words' C=\"$A\"\nENV OLD the rest\nWORKDIR '/my app'\nUSER me\n\
                     EXPOSE 80\nENTRYPOINT [\"sleep\", \"9\"]\nCMD [\"x\"]\n";
-        let plan = read(text).unwrap();
+        let plan = parse(text).unwrap();
         assert_eq!(plan.base, Base::Image("python:3.12-slim".to_owned()));
         let run = |command: &str| Step::Run { command: command.to_owned(), user: None };
         let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
@@ -192,20 +191,20 @@ mod tests {
         ];
         assert_eq!(plan.steps, expected);
         assert_eq!(plan.start.as_deref(), Some("'sleep' '9' 'x'"));
-        assert_eq!(plan.remarks, ["line 12: EXPOSE means nothing here"]);
+        assert_eq!(plan.remarks, ["line 12: EXPOSE is ignored"]);
     }
 
     #[test]
-    fn what_cannot_be_built_is_refused_with_its_line() {
+    fn an_unsupported_dockerfile_is_refused_with_the_line_number() {
         let check = |text: &str, expected: &str| {
-            let said = read(text).unwrap_err().to_string();
-            assert!(said.starts_with(expected), "{text:?}: {said}");
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text:?}: {error}");
         };
-        check("", "line 1: there is no FROM");
+        check("", "line 1: FROM is missing");
         check("RUN true", "line 1: RUN comes before FROM");
-        check("FROM a\n\nFROM b", "line 3: builds of several stages");
-        check("FROM a\nCOPY a b", "line 2: COPY: files cannot be sent");
-        check("FROM a\nVOLUME /x", "line 2: VOLUME is not understood");
+        check("FROM a\n\nFROM b", "line 3: multi-stage builds");
+        check("FROM a\nCOPY a b", "line 2: COPY is not supported");
+        check("FROM a\nVOLUME /x", "line 2: VOLUME is not supported");
         check("FROM a\nENV A='x", "line 2: a quote is not closed");
         check("FROM a\nENV A", "line 2: ENV names no value");
         check("FROM", "line 1: FROM names no image");

@@ -1,4 +1,4 @@
-//! What a build says, line by line, in a file that outlives it and the server.
+//! The log of a build: JSON lines in a file that outlives the build and the server.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,19 +11,17 @@ use tokio::sync::watch;
 
 use model::Timestamp;
 
-/// Lines that are kept of a build.
+/// The limit of lines in a log; later lines are dropped.
 const MAX_LINES: u64 = 10_000;
-/// Bytes that are kept of a line.
+/// The limit of a line's size; longer lines are truncated.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Details.
     Debug,
     Info,
-    /// What is not as asked for.
     Warn,
     Error,
 }
@@ -31,15 +29,14 @@ pub enum Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     pub timestamp: Timestamp,
-    /// How much it matters.
     pub level: Level,
-    /// The step it is of.
+    /// The build step that wrote the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     pub message: String,
 }
 
-/// The log of a build that runs.
+/// The log of a running build.
 #[derive(Debug)]
 pub struct BuildLog {
     file: File,
@@ -48,8 +45,8 @@ pub struct BuildLog {
 }
 
 impl BuildLog {
-    /// Begins a log. `lines` receives the number of lines.
-    pub fn begin(path: &Path, lines: watch::Sender<u64>) -> io::Result<BuildLog> {
+    /// Opens a log. `lines` receives the number of lines.
+    pub fn open(path: &Path, lines: watch::Sender<u64>) -> io::Result<BuildLog> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
@@ -57,17 +54,16 @@ impl BuildLog {
         Ok(BuildLog { file, step: None, lines })
     }
 
-    /// Says which step the lines from here on are of.
-    pub fn step(&mut self, step: impl Into<String>) {
+    /// Sets the step of the following lines.
+    pub fn set_step(&mut self, step: impl Into<String>) {
         self.step = Some(step.into());
     }
 
-    /// The step it is at.
-    pub fn at(&self) -> Option<String> {
+    pub fn step(&self) -> Option<String> {
         self.step.clone()
     }
 
-    /// Adds lines. Beyond the limit they are dropped, and the last one says so.
+    /// Adds lines. Lines beyond the limit are dropped, and the last line says so.
     pub fn add(&mut self, level: Level, text: &str) {
         for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
             let written = *self.lines.borrow();
@@ -86,21 +82,21 @@ impl BuildLog {
                 LogLine { timestamp: Timestamp::now(), level, step: self.step.clone(), message };
             let mut text = serde_json::to_string(&line).expect("a line is plain text");
             text.push('\n');
-            // A line that cannot be kept is lost; the build does not depend on it.
+            // A line that cannot be written is lost; the build does not depend on it.
             if let Err(error) = self.file.write_all(text.as_bytes()) {
-                tracing::warn!(%error, "cannot keep a line of a build");
+                tracing::warn!(%error, "cannot write to the log of a build");
             }
             self.lines.send_replace(written + 1);
         }
     }
 }
 
-/// Output that comes in pieces, as whole lines.
+/// Splits output that arrives in pieces into whole lines.
 #[derive(Debug, Default)]
-pub struct Pieces(Vec<u8>);
+pub struct LineBuffer(Vec<u8>);
 
-impl Pieces {
-    /// The lines that are whole with this piece. One that grows too long is cut.
+impl LineBuffer {
+    /// Returns the lines that this piece completes. A line beyond the limit is split.
     pub fn take(&mut self, piece: &[u8]) -> Option<String> {
         self.0.extend_from_slice(piece);
         let end = match self.0.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -112,25 +108,25 @@ impl Pieces {
         Some(String::from_utf8_lossy(&lines).replace('\r', "\n"))
     }
 
-    /// What is left of them.
+    /// Returns the incomplete last line.
     pub fn rest(self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 }
 
-/// Lines of a log, from this one on. One that is half written is not there yet.
-pub fn read(path: &Path, from: u64, most: usize, least: Level) -> io::Result<Vec<LogLine>> {
+/// Reads lines of a log from a line on. A partially written line is skipped.
+pub fn read(path: &Path, from: u64, limit: usize, min_level: Level) -> io::Result<Vec<LogLine>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
         file => file?,
     };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
     let lines = lines.filter_map(|line| serde_json::from_str::<LogLine>(&line).ok());
-    let wanted = lines.filter(|line| line.level >= least);
-    Ok(wanted.skip(usize::try_from(from).unwrap_or(usize::MAX)).take(most).collect())
+    let wanted = lines.filter(|line| line.level >= min_level);
+    Ok(wanted.skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit).collect())
 }
 
-/// Where the log of a build is.
+/// The path of a build's log.
 pub fn path(home: &Path, build: &str) -> PathBuf {
     home.join("builds").join(format!("{build}.log"))
 }
@@ -140,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_read_from_any_line_on_and_has_an_end() {
+    fn a_log_is_read_from_any_line_and_has_a_limit() {
         let home = std::env::temp_dir().join(format!("stead-log-{}", uuid::Uuid::now_v7()));
         let path = path(&home, "b");
         assert_eq!(read(&path, 0, 10, Level::Debug).unwrap(), []);
-        let mut log = BuildLog::begin(&path, watch::channel(0).0).unwrap();
+        let mut log = BuildLog::open(&path, watch::channel(0).0).unwrap();
         log.add(Level::Info, "one\n\ntwo\n");
-        log.step("1");
+        log.set_step("1");
         log.add(Level::Warn, &"x".repeat(2 * MAX_LINE_BYTES));
         let all = read(&path, 0, 10, Level::Debug).unwrap();
         assert_eq!(all.len(), 3);
@@ -163,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn output_is_told_in_whole_lines() {
-        let mut pieces = Pieces::default();
-        assert_eq!(pieces.take(b"on"), None);
-        assert_eq!(pieces.take(b"e\ntw").as_deref(), Some("one\n"));
-        assert_eq!(pieces.take(b"o\r50%\rx").as_deref(), Some("two\n50%\n"));
-        assert!(pieces.take(&vec![b'z'; MAX_LINE_BYTES + 1]).is_some());
-        let _ = pieces.take(b"end");
-        assert_eq!(pieces.rest(), "end");
+    fn output_is_split_into_whole_lines() {
+        let mut buffer = LineBuffer::default();
+        assert_eq!(buffer.take(b"on"), None);
+        assert_eq!(buffer.take(b"e\ntw").as_deref(), Some("one\n"));
+        assert_eq!(buffer.take(b"o\r50%\rx").as_deref(), Some("two\n50%\n"));
+        assert!(buffer.take(&vec![b'z'; MAX_LINE_BYTES + 1]).is_some());
+        let _ = buffer.take(b"end");
+        assert_eq!(buffer.rest(), "end");
     }
 }

@@ -1,35 +1,34 @@
-//! The steps of a build, whichever API asked for it. Pure.
+//! The steps of a build, independent of the API that requested it. Pure.
 
 use model::{Env, Made};
 
-/// Steps of a build.
+/// The limit of steps of a build.
 pub const MAX_STEPS: usize = 500;
-/// Bytes of all words of a build.
+/// The limit of the total size of a build's instructions.
 pub const MAX_SOURCE_BYTES: usize = 1 << 20;
 
 /// The base of a build and its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The files it starts from.
     pub base: Base,
-    /// Who the first step runs as.
+    /// The user of the first step.
     pub user: String,
     pub cwd: String,
     pub steps: Vec<Step>,
-    /// What is started with each sandbox.
+    /// The command that is started with each sandbox.
     pub start: Option<String>,
-    /// What succeeds once that is ready.
+    /// The command that succeeds once the start command is ready.
     pub ready: Option<String>,
-    /// What the log says before the first step.
+    /// Warnings for the log, before the first step.
     pub remarks: Vec<String>,
 }
 
-/// The files a build starts from.
+/// The files that a build starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
-    /// A template or a snapshot of this name.
+    /// The template or snapshot with this name.
     Template(String),
-    /// An image of this name, or what the provider has where it has no such image.
+    /// The image with this name, or the provider's default files if it has no such image.
     Image(String),
 }
 
@@ -40,39 +39,39 @@ pub enum Step {
         /// The user, if not the one that earlier steps chose.
         user: Option<String>,
     },
-    /// Copies files that were sent.
+    /// Copies uploaded files.
     Copy(CopyStep),
-    /// Sets variables for the steps from here on, and for sandboxes.
+    /// Sets variables for the following steps and for sandboxes.
     Env(Vec<(String, String)>),
-    /// Sets variables for the steps from here on alone.
+    /// Sets a variable for the following steps only.
     Arg(String, String),
-    /// Chooses a directory for the steps from here on, and for sandboxes; makes it.
+    /// Creates a directory and makes it the working directory of the following steps and of sandboxes.
     Workdir(String),
-    /// Chooses a user for the same.
+    /// Sets the user of the following steps and of sandboxes.
     User(String),
 }
 
-/// Files that were sent, and where they go.
+/// Copies uploaded files to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStep {
-    /// The hash they were sent under.
+    /// The hash of the uploaded archive.
     pub hash: String,
-    /// Their name in what was sent; may be a pattern.
+    /// The path in the archive; may be a glob pattern.
     pub source: String,
     pub target: String,
-    /// Whose they are to be, if not root's.
+    /// The owner of the copies; root by default.
     pub owner: Option<String>,
-    /// Their permissions in octal digits, if they are to have others.
+    /// The permissions of the copies in octal digits; unchanged by default.
     pub mode: Option<String>,
 }
 
 impl Step {
-    /// As a line of the log.
-    pub fn shown(&self) -> String {
+    /// The step as a line of the log.
+    pub fn summary(&self) -> String {
         match self {
             Step::Run { command, .. } => format!("RUN {command}"),
             Step::Copy(copy) => format!("COPY {} {}", copy.source, copy.target),
-            // Values may be secrets.
+            // Values are left out: they may be secrets.
             Step::Env(pairs) => {
                 let names: Vec<_> = pairs.iter().map(|(name, _)| name.as_str()).collect();
                 format!("ENV {}", names.join(" "))
@@ -84,19 +83,19 @@ impl Step {
     }
 }
 
-/// What the steps so far chose for those that follow.
+/// The settings that earlier steps made for later ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
-    /// Variables that sandboxes have, too.
+pub struct StepSettings {
+    /// Variables of the build and of sandboxes.
     pub env: Env,
-    /// Variables of the build alone.
+    /// Variables of the build only.
     pub args: Env,
     pub cwd: String,
     pub user: String,
 }
 
-impl Chosen {
-    /// Sets variables; each may refer to those before it, and to what is outside of the build.
+impl StepSettings {
+    /// Sets variables. Each may refer to earlier ones and to the sandbox's environment, `outside`.
     pub fn set(&mut self, pairs: &[(String, String)], outside: &Env) {
         for (name, value) in pairs {
             let value = expand(value, |name| {
@@ -107,9 +106,9 @@ impl Chosen {
         }
     }
 
-    /// What a sandbox gets of the build.
+    /// The settings that the build gives to a sandbox.
     pub fn made(self, plan: &Plan) -> Made {
-        // What no step chose is the sandbox's own choice.
+        // A sandbox keeps its own value of a setting that no step changed.
         Made {
             env: self.env,
             cwd: (self.cwd != plan.cwd).then_some(self.cwd),
@@ -120,17 +119,17 @@ impl Chosen {
     }
 }
 
-/// A text with `$NAME`, `${NAME}`, `${NAME:-else}` and `${NAME:+then}` replaced; a backslash keeps a dollar.
+/// Expands `$NAME`, `${NAME}`, `${NAME:-default}` and `${NAME:+replacement}` in a text; a backslash escapes a dollar.
 pub fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    let mut all = String::new();
+    let mut expanded = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(['$', '\\']) {
-        all.push_str(&rest[..at]);
+        expanded.push_str(&rest[..at]);
         let behind = &rest[at + 1..];
         if rest[at..].starts_with('\\') {
             let kept = behind.strip_prefix('$');
-            all.push_str(if kept.is_some() { "$" } else { "\\" });
+            expanded.push_str(if kept.is_some() { "$" } else { "\\" });
             rest = kept.unwrap_or(behind);
             continue;
         }
@@ -138,22 +137,24 @@ pub fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
             let end = inside.find(|letter| !is_name(letter)).unwrap_or(inside.len());
             let found = value(&inside[..end]).filter(|found| !found.is_empty());
             match inside[end..].split_at_checked(2) {
-                Some((":-", other)) => all.push_str(&found.unwrap_or_else(|| other.to_owned())),
-                Some((":+", then)) => all.push_str(if found.is_some() { then } else { "" }),
-                _ => all.push_str(&found.unwrap_or_default()),
+                Some((":-", other)) => {
+                    expanded.push_str(&found.unwrap_or_else(|| other.to_owned()))
+                }
+                Some((":+", then)) => expanded.push_str(if found.is_some() { then } else { "" }),
+                _ => expanded.push_str(&found.unwrap_or_default()),
             }
             rest = after;
             continue;
         }
         let end = behind.find(|letter| !is_name(letter)).unwrap_or(behind.len());
         match &behind[..end] {
-            "" => all.push('$'),
-            name => all.push_str(&value(name).unwrap_or_default()),
+            "" => expanded.push('$'),
+            name => expanded.push_str(&value(name).unwrap_or_default()),
         }
         rest = &behind[end..];
     }
-    all.push_str(rest);
-    all
+    expanded.push_str(rest);
+    expanded
 }
 
 #[cfg(test)]
@@ -176,14 +177,14 @@ mod tests {
         check("5$ and $", "5$ and $");
         check("${A", "${A");
         let outside = Env::from([("PATH".to_owned(), "/bin".to_owned())]);
-        let mut chosen = Chosen {
+        let mut settings = StepSettings {
             env: Env::new(),
             args: Env::from([("V".to_owned(), "3".to_owned())]),
             cwd: "/".to_owned(),
             user: "root".to_owned(),
         };
         let pairs = [("A", "/a$V"), ("PATH", "$A:$PATH")];
-        chosen.set(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())), &outside);
-        assert_eq!(chosen.env["PATH"], "/a3:/bin");
+        settings.set(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())), &outside);
+        assert_eq!(settings.env["PATH"], "/a3:/bin");
     }
 }

@@ -1,12 +1,12 @@
-//! The steps of a build, run in its sandbox one after the other.
+//! Runs the steps of a build in its sandbox, one after the other.
 
 use std::{io::Read, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
 use super::{
-    log::{BuildLog, Level, Pieces},
-    plan::{Chosen, CopyStep, Plan, Step, expand},
+    log::{BuildLog, Level, LineBuffer},
+    plan::{CopyStep, Plan, Step, StepSettings, expand},
     upload,
 };
 use crate::Adapter;
@@ -21,24 +21,23 @@ use files::{Above, FileError, memory::Expect};
 use model::{Env, Failure, Made};
 use store::SandboxRecord;
 
-/// How long a step may take.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How long what is started has to become ready.
+/// How long a build waits until its start command is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// How often the ready command is run.
+/// How often the ready command runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// Where archives are unpacked inside; gone before the files are kept.
+/// The directory inside the sandbox where archives are unpacked; it is removed before the snapshot.
 const BUILD_DIRECTORY: &str = "/var/tmp/.stead-build";
-/// The step before the first and the one behind the last, as clients call them.
+/// The clients' name for the step before the first one.
 pub const BASE: &str = "base";
+/// The clients' name for the step after the last one.
 const FINALIZE: &str = "finalize";
-/// Bytes copied at once.
-const CHUNK: usize = 256 << 10;
+const COPY_BUFFER_BYTES: usize = 256 << 10;
 
-/// Copies what is in an archive to its place: `ARCHIVE SOURCE TARGET OWNER MODE`. A directory's content
-/// goes into the target; several files, and one for a target that is or looks like a directory, go
-/// below it.
-const COPY: &str = r#"
+/// The script that copies files from an archive: `ARCHIVE SOURCE TARGET OWNER MODE`. The content of a directory
+/// goes into the target. Files go below the target if there are several, or if the target is a directory or ends
+/// with a slash.
+const COPY_SCRIPT: &str = r#"
 set -eu
 archive=$1 source=$2 target=$3 owner=$4 mode=$5
 mkdir "$archive.d" && cd "$archive.d"
@@ -47,9 +46,9 @@ shopt -s nullglob dotglob globstar
 IFS=
 found=($source)
 for one in "${found[@]}"; do
-  [ -e "$one" ] || [ -L "$one" ] || { echo "$source is not among the files that were sent" >&2; exit 1; }
+  [ -e "$one" ] || [ -L "$one" ] || { echo "$source is not among the uploaded files" >&2; exit 1; }
 done
-[ ${#found[@]} -gt 0 ] || { echo "nothing that was sent matches $source" >&2; exit 1; }
+[ ${#found[@]} -gt 0 ] || { echo "no uploaded file matches $source" >&2; exit 1; }
 for one in "${found[@]}"; do
   [ -z "$owner" ] || chown -R -h -- "$owner" "$one"
   [ -z "$mode" ] || [ -L "$one" ] || chmod -R -- "$mode" "$one"
@@ -66,8 +65,8 @@ for one in "${found[@]}"; do
 done
 "#;
 
-/// What a command of a build came to.
-fn told(end: ProcessEnd) -> Result<(), String> {
+/// Turns the end of a command into a result, with the reason of a failure.
+fn check_end(end: ProcessEnd) -> Result<(), String> {
     match end {
         ProcessEnd::Exit(0) => Ok(()),
         ProcessEnd::Exit(code) => Err(format!("exit code {code}")),
@@ -75,67 +74,72 @@ fn told(end: ProcessEnd) -> Result<(), String> {
         ProcessEnd::TimedOut => {
             Err(format!("took more than {} minutes", STEP_TIMEOUT.as_secs() / 60))
         }
-        ProcessEnd::Lost => Err("its end was not seen".to_owned()),
+        ProcessEnd::Lost => Err("the end of the command is unknown".to_owned()),
     }
 }
 
-/// What a program of a sandbox is started with.
-pub fn program(sandbox: &SandboxRecord, chosen: &Chosen, user: &str, command: &str) -> Start {
-    let mut envs = chosen.args.clone();
-    envs.extend(chosen.env.clone());
+/// The request that starts a command of a build, or of a sandbox created from it.
+pub fn program(
+    sandbox: &SandboxRecord,
+    settings: &StepSettings,
+    user: &str,
+    command: &str,
+) -> Start {
+    let mut envs = settings.args.clone();
+    envs.extend(settings.env.clone());
     let command = if user == sandbox.row.user {
         command.to_owned()
     } else if user == "root" {
         let home = home_of(sandbox, Some(user)).unwrap_or("/");
-        let own = [("HOME", home), ("USER", user), ("LOGNAME", user)];
-        // This directory holds the `whoami` of root.
-        let path = chosen.env.get("PATH").or_else(|| sandbox.thread.env.get("PATH"));
+        let account = [("HOME", home), ("USER", user), ("LOGNAME", user)];
+        // This directory contains the `whoami` of root.
+        let path = settings.env.get("PATH").or_else(|| sandbox.thread.env.get("PATH"));
         if let Some(path) = path {
             envs.insert("PATH".to_owned(), format!("{home}/{PROGRAMS}:{path}"));
         }
-        envs.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        envs.extend(account.map(|(name, value)| (name.to_owned(), value.to_owned())));
         command.to_owned()
     } else {
         format!("export HOME=~{user} USER={user} LOGNAME={user}\n{command}")
     };
     let args = vec!["-c".to_owned(), command];
-    let config = Config { cmd: "/bin/bash".to_owned(), args, envs, cwd: Some(chosen.cwd.clone()) };
+    let config =
+        Config { cmd: "/bin/bash".to_owned(), args, envs, cwd: Some(settings.cwd.clone()) };
     Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None }
 }
 
-/// A build at work.
+/// A running build and its state.
 pub struct BuildRun<'a> {
     pub app: &'a Adapter,
-    /// Where its steps run.
+    /// The sandbox that the steps run in.
     pub sandbox: &'a SandboxRecord,
     pub log: &'a mut BuildLog,
-    /// What its steps chose so far.
-    pub chosen: Chosen,
+    pub settings: StepSettings,
 }
 
 impl BuildRun<'_> {
-    /// Does everything; what a sandbox gets of it.
+    /// Runs all steps. Returns the settings that the build gives to sandboxes.
     pub async fn run_plan(mut self, plan: &Plan) -> Result<Made, Failure> {
         let count = plan.steps.len();
         for (index, step) in plan.steps.iter().enumerate() {
             let number = index + 1;
-            self.log.step(number.to_string());
-            self.log.add(Level::Info, &format!("[{number}/{count}] {}", step.shown()));
-            let done = self.step(number, step).await;
-            done.map_err(|why| self.failure(format!("{}: {why}", step.shown())))?;
+            self.log.set_step(number.to_string());
+            self.log.add(Level::Info, &format!("[{number}/{count}] {}", step.summary()));
+            let result = self.step(number, step).await;
+            result.map_err(|reason| self.failure(format!("{}: {reason}", step.summary())))?;
         }
-        self.log.step(FINALIZE);
+        self.log.set_step(FINALIZE);
         let removed = self.run(&[("rm", &["-rf", BUILD_DIRECTORY][..])]).await;
-        removed.map_err(|why| self.failure(format!("cannot clean up: {why}")))?;
+        removed.map_err(|reason| self.failure(format!("cannot clean up: {reason}")))?;
         if plan.start.is_some() || plan.ready.is_some() {
-            let ready = self.begin(plan.start.as_deref(), plan.ready.as_deref()).await;
-            ready.map_err(|why| self.failure(why))?;
+            let ready = self.start(plan.start.as_deref(), plan.ready.as_deref()).await;
+            ready.map_err(|reason| self.failure(reason))?;
         }
-        Ok(self.chosen.made(plan))
+        Ok(self.settings.made(plan))
     }
 
     fn failure(&self, message: String) -> Failure {
-        Failure { message, step: self.log.at() }
+        Failure { message, step: self.log.step() }
     }
 
     async fn step(&mut self, number: usize, step: &Step) -> Result<(), String> {
@@ -143,67 +147,68 @@ impl BuildRun<'_> {
         match step {
             Step::Run { command, user } => {
                 let user = match user {
-                    Some(user) => self.known(user).await?,
-                    None => self.chosen.user.clone(),
+                    Some(user) => self.existing_user(user).await?,
+                    None => self.settings.user.clone(),
                 };
-                self.watched(program(self.sandbox, &self.chosen, &user, command)).await
+                self.run_logged(program(self.sandbox, &self.settings, &user, command)).await
             }
             Step::Env(pairs) => {
-                self.chosen.set(pairs, outside);
+                self.settings.set(pairs, outside);
                 Ok(())
             }
             Step::Arg(name, value) => {
-                self.chosen.args.insert(name.clone(), value.clone());
+                self.settings.args.insert(name.clone(), value.clone());
                 Ok(())
             }
             Step::Workdir(path) => {
-                let path = absolute(&self.expanded(path), &self.chosen.cwd);
+                let path = absolute(&self.expanded(path), &self.settings.cwd);
                 self.run(&[("mkdir", &["-p", "--", &path][..])]).await?;
-                self.chosen.cwd = path;
+                self.settings.cwd = path;
                 Ok(())
             }
             Step::User(name) => {
-                self.chosen.user = self.known(&self.expanded(name)).await?;
+                self.settings.user = self.existing_user(&self.expanded(name)).await?;
                 Ok(())
             }
             Step::Copy(copy) => self.copy(number, copy).await,
         }
     }
 
-    /// The user of this name, who must be there. A group behind the name says nothing more.
-    async fn known(&mut self, name: &str) -> Result<String, String> {
+    /// Checks that a user exists in the sandbox. A group after the name is ignored.
+    async fn existing_user(&mut self, name: &str) -> Result<String, String> {
         let name = name.split(':').next().unwrap_or_default().to_owned();
         if name == "root" || name == self.sandbox.row.user {
             return Ok(name);
         }
-        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_good) {
-            return Err(format!("{name:?} is no name of a user"));
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
+            return Err(format!("{name:?} is not a valid user name"));
         }
         self.run(&[("/bin/bash", &["-c", "id -u -- \"$1\" > /dev/null", "id", &name][..])]).await?;
-        let said =
-            format!("a sandbox has one account: what runs as {name} has its home and its name");
-        self.log.add(Level::Warn, &said);
+        let warning = format!(
+            "a sandbox has one account: programs that run as {name} only get its name and home directory"
+        );
+        self.log.add(Level::Warn, &warning);
         Ok(name)
     }
 
     fn expanded(&self, text: &str) -> String {
-        let Chosen { env, args, .. } = &self.chosen;
+        let StepSettings { env, args, .. } = &self.settings;
         expand(text, |name| env.get(name).or_else(|| args.get(name)).cloned())
     }
 
-    /// Unpacks what was sent and copies it to its place.
+    /// Unpacks uploaded files and copies them to their target.
     async fn copy(&mut self, number: usize, copy: &CopyStep) -> Result<(), String> {
-        let wrong = |problem: Problem| problem.detail().to_owned();
-        let from = upload::path(&self.app.settings.home, &copy.hash).map_err(wrong)?;
+        let reason = |problem: Problem| problem.detail().to_owned();
+        let from = upload::path(&self.app.settings.home, &copy.hash).map_err(reason)?;
         let mut file = std::fs::File::open(&from)
-            .map_err(|_| "its files were not sent, or are kept no longer; send them again")?;
+            .map_err(|_| "the files were not uploaded or have been removed; upload them again")?;
         let archive = format!("{BUILD_DIRECTORY}/{number}");
-        let place = relative(&archive).map_err(|error| error.to_string())?;
-        let files = self.app.sandbox_files(self.sandbox).await.map_err(wrong)?;
+        let path = relative(&archive).map_err(|error| error.to_string())?;
+        let files = self.app.sandbox_files(self.sandbox).await.map_err(reason)?;
         let written = files.act(move |directory| {
-            let mut part = directory.write(&place, Above::Make, Expect::Anything)?;
-            let mut bytes = vec![0; CHUNK];
+            let mut part = directory.write(&path, Above::Make, Expect::Anything)?;
+            let mut bytes = vec![0; COPY_BUFFER_BYTES];
             loop {
                 let read = file.read(&mut bytes);
                 match read.map_err(|error| FileError::from_io("read", "the archive", error))? {
@@ -220,14 +225,14 @@ impl BuildRun<'_> {
         };
         let target = self.expanded(&copy.target);
         let is_below = target.ends_with('/') || target.ends_with("/.") || target == ".";
-        let mut target = absolute(&target, &self.chosen.cwd);
+        let mut target = absolute(&target, &self.settings.cwd);
         if is_below && target != "/" {
             target.push('/');
         }
         let owner = copy.owner.as_deref().filter(|owner| *owner != self.sandbox.row.user);
         let words = [
             "-c",
-            COPY,
+            COPY_SCRIPT,
             "copy",
             &archive,
             source,
@@ -239,7 +244,7 @@ impl BuildRun<'_> {
         self.run(&[("/bin/bash", &words[..]), ("rm", &["-rf", &archive, &unpacked][..])]).await
     }
 
-    /// Runs programs as root, in the root, each only if the one before went well.
+    /// Runs programs as root in the root directory, each only if the one before succeeded.
     async fn run(&mut self, programs: &[(&str, &[&str])]) -> Result<(), String> {
         for (cmd, args) in programs {
             let config = Config {
@@ -250,64 +255,65 @@ impl BuildRun<'_> {
             };
             let start =
                 Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None };
-            self.watched(start).await?;
+            self.run_logged(start).await?;
         }
         Ok(())
     }
 
-    /// Runs a program to its end and writes down what it says.
-    async fn watched(&mut self, start: Start) -> Result<(), String> {
-        let wrong = |problem: Problem| problem.detail().to_owned();
-        let process = self.app.start_process(self.sandbox, start).await.map_err(wrong)?;
-        let mut heard = StepOutput::of(self.app, process);
-        while let Some(piece) = heard.next().await {
-            if let Some(end) = heard.tell(self.log, piece) {
-                return told(end).map_err(|why| match heard.last.as_str() {
-                    "" => why,
-                    last => format!("{why}: {last}"),
+    /// Runs a program to its end and writes its output to the log.
+    async fn run_logged(&mut self, start: Start) -> Result<(), String> {
+        let reason = |problem: Problem| problem.detail().to_owned();
+        let process = self.app.start_process(self.sandbox, start).await.map_err(reason)?;
+        let mut output = StepOutput::of(self.app, process);
+        while let Some(piece) = output.next().await {
+            if let Some(end) = output.log(self.log, piece) {
+                return check_end(end).map_err(|reason| match output.last_error.as_str() {
+                    "" => reason,
+                    last => format!("{reason}: {last}"),
                 });
             }
         }
-        told(ProcessEnd::Lost)
+        check_end(ProcessEnd::Lost)
     }
 
-    /// Starts what is to be started and waits until it is ready.
-    async fn begin(&mut self, start: Option<&str>, ready: Option<&str>) -> Result<(), String> {
-        let wrong = |problem: Problem| problem.detail().to_owned();
-        let user = self.chosen.user.clone();
-        let mut heard = match start {
+    /// Starts the start command and waits until the ready command succeeds.
+    async fn start(&mut self, start: Option<&str>, ready: Option<&str>) -> Result<(), String> {
+        let reason = |problem: Problem| problem.detail().to_owned();
+        let user = self.settings.user.clone();
+        let mut output = match start {
             Some(command) => {
                 self.log.add(Level::Info, &format!("starting: {command}"));
-                let mut start = program(self.sandbox, &self.chosen, &user, command);
+                let mut start = program(self.sandbox, &self.settings, &user, command);
                 start.timeout = None;
-                let process = self.app.start_process(self.sandbox, start).await.map_err(wrong)?;
+                let process = self.app.start_process(self.sandbox, start).await.map_err(reason)?;
                 Some(StepOutput::of(self.app, process))
             }
             None => None,
         };
         let Some(ready) = ready else { return Ok(()) };
-        self.log.add(Level::Info, &format!("waiting until it is ready: {ready}"));
-        let until = until_ready(self.app, self.sandbox, &self.chosen, ready);
+        self.log.add(Level::Info, &format!("waiting for the ready command: {ready}"));
+        let until = until_ready(self.app, self.sandbox, &self.settings, ready);
         let limit = tokio::time::sleep(READY_TIMEOUT);
         tokio::pin!(until, limit);
         loop {
             let piece = async {
-                match &mut heard {
-                    Some(heard) => heard.next().await,
+                match &mut output {
+                    Some(output) => output.next().await,
                     None => None,
                 }
             };
             tokio::select! {
-                ready = &mut until => return ready.map_err(wrong),
+                ready = &mut until => return ready.map_err(reason),
                 () = &mut limit => {
-                    return Err(format!("it was not ready after {} s: {ready}", READY_TIMEOUT.as_secs()));
+                    return Err(format!("not ready after {} s: {ready}", READY_TIMEOUT.as_secs()));
                 }
                 Some(piece) = piece => {
-                    let Some(speaker) = &mut heard else { continue };
-                    if let Some(end) = speaker.tell(self.log, piece) {
-                        told(end).map_err(|why| format!("the start command failed: {why}"))?;
-                        // One that did its work and ended may well have made everything ready.
-                        heard = None;
+                    let Some(running) = &mut output else { continue };
+                    if let Some(end) = running.log(self.log, piece) {
+                        let failed = |reason| format!("the start command failed: {reason}");
+                        check_end(end).map_err(failed)?;
+                        // A start command may end successfully before the ready command succeeds.
+                        output = None;
                     }
                 }
             }
@@ -315,15 +321,15 @@ impl BuildRun<'_> {
     }
 }
 
-/// Returns once a command succeeds.
+/// Runs the ready command repeatedly until it succeeds.
 pub async fn until_ready(
     app: &Adapter,
     sandbox: &SandboxRecord,
-    chosen: &Chosen,
+    settings: &StepSettings,
     ready: &str,
 ) -> Result<(), Problem> {
     loop {
-        let start = program(sandbox, chosen, &chosen.user, ready);
+        let start = program(sandbox, settings, &settings.user, ready);
         if app.run_process(sandbox, start).await?.end == ProcessEnd::Exit(0) {
             return Ok(());
         }
@@ -331,62 +337,64 @@ pub async fn until_ready(
     }
 }
 
-/// What a program says, in lines.
+/// The output of a step, split into lines.
 struct StepOutput {
-    said: mpsc::Receiver<ProcessOutput>,
-    lines: [Pieces; 2],
-    last: String,
+    output: mpsc::Receiver<ProcessOutput>,
+    /// The buffers of standard output and standard error.
+    buffers: [LineBuffer; 2],
+    /// The last line of standard error.
+    last_error: String,
 }
 
 impl StepOutput {
     fn of(app: &Adapter, process: Arc<SandboxProcess>) -> StepOutput {
-        let (sender, said) = mpsc::channel(8);
+        let (sender, output) = mpsc::channel(8);
         let app = app.clone();
         app.tasks.clone().spawn(async move {
             tokio::select! {
-                heard = app.stream_output(&process, &sender) => {
-                    if let Err(problem) = heard {
-                        tracing::warn!(detail = problem.detail(), "cannot hear a step of a build");
+                result = app.stream_output(&process, &sender) => {
+                    if let Err(problem) = result {
+                        tracing::warn!(detail = problem.detail(), "cannot read the output of a build step");
                     }
                 }
                 () = app.stopping.cancelled() => {}
             }
         });
-        StepOutput { said, lines: Default::default(), last: String::new() }
+        StepOutput { output, buffers: Default::default(), last_error: String::new() }
     }
 
     async fn next(&mut self) -> Option<ProcessOutput> {
-        self.said.recv().await
+        self.output.recv().await
     }
 
-    /// Writes down a piece; how it ended, if it did.
-    fn tell(&mut self, log: &mut BuildLog, piece: ProcessOutput) -> Option<ProcessEnd> {
+    /// Writes a piece of output to the log. Returns the end of the program if the piece is the end.
+    fn log(&mut self, log: &mut BuildLog, piece: ProcessOutput) -> Option<ProcessEnd> {
         let (index, level, bytes) = match &piece {
             ProcessOutput::Stdout(bytes) => (0, Level::Info, bytes.as_slice()),
             ProcessOutput::Pty(bytes) => (0, Level::Info, bytes.as_ref()),
             ProcessOutput::Stderr(bytes) => (1, Level::Warn, bytes.as_slice()),
             ProcessOutput::End(end) => {
-                let [out, err] = std::mem::take(&mut self.lines);
+                let [out, err] = std::mem::take(&mut self.buffers);
                 log.add(Level::Info, &out.rest());
                 let rest = err.rest();
                 log.add(Level::Warn, &rest);
-                self.note(&rest);
+                self.note_error(&rest);
                 return Some(*end);
             }
         };
-        if let Some(lines) = self.lines[index].take(bytes) {
+        if let Some(lines) = self.buffers[index].take(bytes) {
             log.add(level, &lines);
             if level == Level::Warn {
-                self.note(&lines);
+                self.note_error(&lines);
             }
         }
         None
     }
 
-    /// Keeps the last line that it complained with.
-    fn note(&mut self, lines: &str) {
+    /// Keeps the last line of standard error for the reason of a failure.
+    fn note_error(&mut self, lines: &str) {
         if let Some(line) = lines.lines().rfind(|line| !line.trim().is_empty()) {
-            self.last = line.trim().to_owned();
+            self.last_error = line.trim().to_owned();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The builds that run or wait.
+//! The builds that run or wait for their turn.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use model::BuildId;
 
-/// Builds whose steps run at the same time; more wait.
-const CONCURRENT_BUILDS: usize = 2;
+/// The limit of builds whose steps run at the same time; others wait.
+const MAX_CONCURRENT_BUILDS: usize = 2;
 
-/// The builds that run.
+/// The builds that run or wait, by id.
 pub struct Builds {
     running: Mutex<HashMap<BuildId, RunningBuild>>,
-    pub(super) room: Semaphore,
+    pub(super) slots: Semaphore,
 }
 
 pub(super) struct RunningBuild {
@@ -24,7 +24,7 @@ pub(super) struct RunningBuild {
 
 impl Default for Builds {
     fn default() -> Builds {
-        Builds { running: Mutex::default(), room: Semaphore::new(CONCURRENT_BUILDS) }
+        Builds { running: Mutex::default(), slots: Semaphore::new(MAX_CONCURRENT_BUILDS) }
     }
 }
 
@@ -33,7 +33,7 @@ impl Builds {
         self.running.lock()
     }
 
-    /// Tells how many lines the log of a build has, until it has ended; `None` if it has.
+    /// Receives the number of lines in a build's log until the build ends; `None` if it has ended.
     pub fn lines(&self, build: &BuildId) -> Option<watch::Receiver<u64>> {
         Some(self.running().get(build)?.lines.clone())
     }

@@ -1,5 +1,4 @@
-//! Removes the leftovers of builds: of those that were deleted or replaced, and of those that a crash cut
-//! short.
+//! Removes the leftovers of deleted, replaced and interrupted builds.
 
 use std::{
     collections::BTreeSet,
@@ -7,14 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SNAPSHOT_PREFIX, is_of_build, log::Level, upload};
+use super::{
+    log::Level,
+    template::{SNAPSHOT_PREFIX, is_of_build},
+    upload,
+};
 use crate::Adapter;
 use api::error::Problem;
 use model::{BuildEvent, BuildStatus, Failure, Template};
 use store::{SandboxFilter, SandboxPurpose, SandboxRecord};
 
 impl Adapter {
-    /// Deletes a template with its builds. What was made from it keeps its files.
+    /// Deletes a template with its builds. Sandboxes created from it keep their files.
     pub async fn delete_template(&self, template: &Template) -> Result<bool, Problem> {
         let removed = self.store.remove_template(&template.template_id).await?;
         for build in &template.builds {
@@ -26,7 +29,7 @@ impl Adapter {
         Ok(removed)
     }
 
-    /// Tells of the builds that a crash ended, and removes what they left.
+    /// Marks the builds that a crash interrupted as failed, and removes their leftovers.
     pub async fn recover_builds(&self) -> Result<(), Problem> {
         for template in self.store.templates().await? {
             for build in &template.builds {
@@ -37,33 +40,34 @@ impl Adapter {
                 let id = &build.build_id;
                 let last = self.build_log(id, 0, usize::MAX, Level::Debug).await?;
                 let step = last.last().and_then(|line| line.step.clone());
-                let message = "the server ended while this was built; build it again".to_owned();
+                let message =
+                    "the server stopped during the build; start the build again".to_owned();
                 let failure = Failure { message, step };
                 let event = BuildEvent::Fail(failure);
                 if let Err(problem) =
                     self.record_build_event(&template.template_id, id, event).await
                 {
-                    tracing::warn!(build = %id, detail = problem.detail(), "cannot give a build up");
+                    tracing::warn!(build = %id, detail = problem.detail(), "cannot mark a build as failed");
                 }
             }
         }
         if let Err(error) = upload::clean(&self.settings.home) {
-            tracing::warn!(%error, "cannot remove files for builds that came in part");
+            tracing::warn!(%error, "cannot remove incomplete uploads of builds");
         }
         self.sweep_builds().await;
         Ok(())
     }
 
-    /// Removes what no build needs any more; what cannot be removed now is at the next time.
+    /// Removes sandboxes, snapshots and logs that no build needs. A failed removal is repeated by the next call.
     pub async fn sweep_builds(&self) {
         if let Err(problem) = self.try_sweep_builds().await {
-            tracing::warn!(detail = problem.detail(), "cannot remove what builds left yet");
+            tracing::warn!(detail = problem.detail(), "cannot remove the leftovers of builds");
         }
     }
 
     async fn try_sweep_builds(&self) -> Result<(), Problem> {
-        // What is there comes first, then what runs, then the rows: a build is among those that run
-        // before it makes anything, and ready before it leaves them.
+        // The order matters: first the artifacts are listed, then the running builds, then the rows. A build is
+        // listed as running before it creates an artifact, and its row is ready before it stops being listed.
         let snapshots: Vec<_> =
             self.snapshots().await?.into_keys().filter(|it| is_of_build(it)).collect();
         let mut sandboxes = Vec::new();
@@ -102,7 +106,7 @@ impl Adapter {
     }
 }
 
-/// The logs there are, by build.
+/// The log files with the ids of their builds.
 fn logs(home: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(home.join("builds"))?.flatten() {

@@ -1,9 +1,9 @@
-//! Files for builds, as clients send them: archives by the hash of what is in them.
+//! Files that clients upload for builds: archives, named by the hash of their content.
 //!
 //! ```text
 //! HOME/builds/files/<hash>
 //! ```
-//! They are kept for the next build with the same files, up to a bound; the oldest go first.
+//! They are kept for later builds with the same files, up to a limit; the oldest are removed first.
 
 use std::{
     fs, io,
@@ -20,54 +20,53 @@ use api::{
     transfer::Chunks,
 };
 
-/// Archives that are kept.
+/// The limit of kept archives.
 const MAX_FILES: usize = 512;
-/// Bytes of all that are kept.
+/// The limit of the total size of kept archives.
 const MAX_BYTES: u64 = 8 << 30;
-/// What one that is not whole yet has behind its hash.
-const PART: &str = "part";
+/// The file extension of an incomplete archive.
+const PART_EXTENSION: &str = "part";
 
-/// Whether a text can be the hash of files.
+/// Whether a text is well-formed as a hash of files.
 fn is_hash(hash: &str) -> bool {
     (16..=128).contains(&hash.len()) && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Where the archive with this hash is, or would be.
+/// The path of the archive with this hash, whether or not it exists.
 pub fn path(home: &Path, hash: &str) -> Result<PathBuf, Problem> {
     if !is_hash(hash) {
-        return Err(Problem::new(Code::InvalidRequest, format!("{hash:?} is no hash of files")));
+        return Err(Problem::new(Code::InvalidRequest, format!("{hash:?} is not a hash of files")));
     }
     Ok(home.join("builds").join("files").join(hash))
 }
 
-/// Takes an archive; it is there whole or not at all.
+/// Stores an archive. Its path appears only once it is complete.
 pub async fn receive(app: &Adapter, hash: &str, body: Body) -> Result<(), Problem> {
     let path = path(&app.settings.home, hash)?;
-    let part = path.with_extension(format!("{}.{PART}", uuid::Uuid::now_v7().simple()));
-    let taken = take(app, &part, body).await;
-    let kept = match taken {
+    let part = path.with_extension(format!("{}.{PART_EXTENSION}", uuid::Uuid::now_v7().simple()));
+    let stored = match write(app, &part, body).await {
         Ok(()) => tokio::fs::rename(&part, &path).await.map_err(|error| failed(&error)),
         Err(problem) => Err(problem),
     };
-    if kept.is_err() {
+    if stored.is_err() {
         let _ = tokio::fs::remove_file(&part).await;
     }
-    kept?;
+    stored?;
     let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-    let room = tokio::task::spawn_blocking(move || make_room(&dir, &path)).await;
-    match room {
+    let evicted = tokio::task::spawn_blocking(move || evict(&dir, &path)).await;
+    match evicted {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "cannot make room for files of builds"),
-        Err(error) => tracing::warn!(%error, "cannot make room for files of builds"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot remove old uploads of builds"),
+        Err(error) => tracing::warn!(%error, "cannot remove old uploads of builds"),
     }
     Ok(())
 }
 
 fn failed(error: &io::Error) -> Problem {
-    Problem::internal("keep files for a build", error)
+    Problem::internal("store files for a build", error)
 }
 
-async fn take(app: &Adapter, part: &Path, body: Body) -> Result<(), Problem> {
+async fn write(app: &Adapter, part: &Path, body: Body) -> Result<(), Problem> {
     if let Some(dir) = part.parent() {
         tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
     }
@@ -79,16 +78,17 @@ async fn take(app: &Adapter, part: &Path, body: Body) -> Result<(), Problem> {
     file.sync_all().await.map_err(|error| failed(&error))
 }
 
-/// Removes the oldest until the bounds are kept, but not the one that just came.
-fn make_room(dir: &Path, newest: &Path) -> io::Result<()> {
+/// Removes the oldest archives until the limits hold, but never the newest.
+fn evict(dir: &Path, newest: &Path) -> io::Result<()> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)?.flatten() {
         let path = entry.path();
-        let is_part = path.extension().is_some_and(|extension| extension == PART);
-        // One that goes meanwhile is gone.
-        let Ok(kind) = entry.metadata() else { continue };
+        let is_part = path.extension().is_some_and(|extension| extension == PART_EXTENSION);
+        // Another task may have removed the file meanwhile.
+        let Ok(metadata) = entry.metadata() else { continue };
         if !is_part && path != newest {
-            all.push((kind.modified().unwrap_or(SystemTime::UNIX_EPOCH), kind.len(), path));
+            let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            all.push((modified, metadata.len(), path));
         }
     }
     all.sort();
@@ -105,14 +105,14 @@ fn make_room(dir: &Path, newest: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what uploads that a crash ended have left.
+/// Removes the incomplete archives of uploads that a crash interrupted.
 pub fn clean(home: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(home.join("builds").join("files")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
     for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|extension| extension == PART) {
+        if path.extension().is_some_and(|extension| extension == PART_EXTENSION) {
             fs::remove_file(path)?;
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first_and_what_is_half_there_at_the_next_start() {
+    fn the_oldest_archives_are_evicted_and_incomplete_ones_are_removed_at_the_start() {
         let home = std::env::temp_dir().join(format!("stead-upload-{}", uuid::Uuid::now_v7()));
         let dir = home.join("builds/files");
         fs::create_dir_all(&dir).unwrap();
@@ -133,20 +133,20 @@ mod tests {
             let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
             file.set_modified(at).unwrap();
         }
-        fs::write(dir.join("half.1.part"), "").unwrap();
-        // The newest stays, whatever its time says.
-        make_room(&dir, &dir.join(format!("{:016x}", 0))).unwrap();
-        let there = |number: usize| dir.join(format!("{number:016x}")).exists();
-        assert_eq!([0, 1, 2, 3, 4].map(there), [true, false, false, false, true]);
-        assert!(dir.join("half.1.part").exists(), "it may still be coming");
+        fs::write(dir.join("incomplete.1.part"), "").unwrap();
+        // The newest archive stays, whatever its modification time.
+        evict(&dir, &dir.join(format!("{:016x}", 0))).unwrap();
+        let exists = |number: usize| dir.join(format!("{number:016x}")).exists();
+        assert_eq!([0, 1, 2, 3, 4].map(exists), [true, false, false, false, true]);
+        assert!(dir.join("incomplete.1.part").exists(), "its upload may still be running");
         clean(&home).unwrap();
-        assert!(!dir.join("half.1.part").exists());
-        assert!(there(MAX_FILES));
+        assert!(!dir.join("incomplete.1.part").exists());
+        assert!(exists(MAX_FILES));
         fs::remove_dir_all(home).unwrap();
     }
 
     #[test]
-    fn a_hash_is_no_path() {
+    fn a_path_is_not_accepted_as_a_hash() {
         for bad in ["", "abc", "../../../../etc/passwd", "0123456789abcde/", &"a".repeat(129)] {
             assert!(path(Path::new("/home"), bad).is_err(), "{bad}");
         }

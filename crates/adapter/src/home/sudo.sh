@@ -1,5 +1,5 @@
 #!/bin/sh
-# The account of a sandbox has every right that there is in it: only the name and the home are another.
+# The sandbox's account already has all privileges inside it: only the name and the home directory change.
 user=root
 while [ $# -gt 0 ]; do
     case $1 in

@@ -1,4 +1,4 @@
 #!/bin/sh
-# The account of a sandbox has two names; the one it is used by is in its environment.
+# The sandbox's account has two names; the environment says which one is in use.
 [ $# -eq 0 ] || exec /usr/bin/whoami "$@"
 printf '%s\n' "${USER:-root}"

@@ -1,4 +1,4 @@
-//! Code contexts, and the programs that run their code.
+//! Code contexts and the programs that run their code.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,22 +9,22 @@ use tokio::sync::mpsc;
 use crate::process::{ProcessOutput, SandboxProcess};
 use model::{ThreadId, Timestamp};
 
-/// Bytes of a line of the program inside; a longer line is dropped.
+/// The limit of a line from a context's program; a longer line is dropped.
 const MAX_LINE_BYTES: usize = 16 << 20;
 /// The prefix of the tag of a context's program.
-const TAG: &str = "stead:context ";
+const TAG_PREFIX: &str = "stead:context ";
 
-/// What code is written in.
+/// The language of a context's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Python,
     JavaScript,
-    /// TypeScript, by a node that strips types.
+    /// TypeScript, whose types Node.js strips.
     TypeScript,
 }
 
 impl Language {
-    /// By its name, or by none.
+    /// The language with this name; an empty name means Python.
     pub fn named(name: &str) -> Option<Language> {
         match name {
             "" | "python" | "python3" => Some(Language::Python),
@@ -42,11 +42,11 @@ impl Language {
         }
     }
 
-    /// The program that runs it.
+    /// The program that runs code in this language, with its arguments.
     pub(super) fn program(self) -> (&'static str, Vec<String>) {
         let (cmd, args) = match self {
             Language::Python => ("python3", ["-u", "-c", include_str!("python.py")].as_slice()),
-            // What else writes to the standard output must not come between its own lines.
+            // Events go to descriptor 3, so that output of child processes does not mix with them.
             Language::JavaScript | Language::TypeScript => (
                 "/bin/sh",
                 ["-c", "exec node -e \"$1\" 3>&1 1>&2", "sh", include_str!("javascript.js")]
@@ -63,20 +63,19 @@ pub struct Contexts(Mutex<HashMap<(ThreadId, String), Arc<Context>>>);
 
 pub struct Context {
     pub id: String,
-    /// What its code is written in.
     pub language: Language,
     pub cwd: String,
-    /// Since when it is known.
-    pub made: Timestamp,
-    /// One piece of code at a time.
+    /// When this server created or found the context.
+    pub created_at: Timestamp,
+    /// The running program; locked while it runs a cell, so that cells run one at a time.
     pub(super) live: tokio::sync::Mutex<Option<ContextProgram>>,
 }
 
-/// The program of a context, and what that says.
+/// The program of a context and its output.
 pub(super) struct ContextProgram {
     pub(super) process: Arc<SandboxProcess>,
-    pub(super) said: mpsc::Receiver<ProcessOutput>,
-    /// The beginning of a line that is not complete.
+    pub(super) output: mpsc::Receiver<ProcessOutput>,
+    /// An incomplete line of output.
     pub(super) rest: Vec<u8>,
 }
 
@@ -85,7 +84,7 @@ impl Contexts {
         self.0.lock()
     }
 
-    /// A sandbox is gone.
+    /// Removes the contexts of a deleted sandbox.
     pub fn forget(&self, sandbox: &ThreadId) {
         self.all().retain(|(of, _), _| of != sandbox);
     }
@@ -93,34 +92,40 @@ impl Contexts {
 
 impl Context {
     pub(super) fn tag(&self) -> String {
-        format!("{TAG}{} {} {}", self.id, self.language.name(), self.cwd)
+        format!("{TAG_PREFIX}{} {} {}", self.id, self.language.name(), self.cwd)
     }
 
     pub(super) fn parse(tag: &str) -> Option<Context> {
-        let mut words = tag.strip_prefix(TAG)?.splitn(3, ' ');
+        let mut words = tag.strip_prefix(TAG_PREFIX)?.splitn(3, ' ');
         let (id, language, cwd) = (words.next()?, words.next()?, words.next()?);
         let language = Language::named(language)?;
         Some(Context::new(id, language, cwd))
     }
 
-    /// One that has no program yet.
+    /// A context without a program.
     pub fn new(id: &str, language: Language, cwd: &str) -> Context {
         let live = tokio::sync::Mutex::default();
-        Context { id: id.to_owned(), language, cwd: cwd.to_owned(), made: Timestamp::now(), live }
+        Context {
+            id: id.to_owned(),
+            language,
+            cwd: cwd.to_owned(),
+            created_at: Timestamp::now(),
+            live,
+        }
     }
 }
 
-/// Whether a program is a context's and none that a client asked for.
+/// Whether a program belongs to a context, and was not started by a client.
 pub fn is_context(process: &SandboxProcess) -> bool {
-    process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG))
+    process.tag.as_deref().is_some_and(|tag| tag.starts_with(TAG_PREFIX))
 }
 
 impl ContextProgram {
-    /// Whether its program has ended. Discards output since the last piece of code.
+    /// Whether the program has ended. Discards its output since the last cell.
     pub(super) fn has_ended(&mut self) -> bool {
         loop {
-            match self.said.try_recv() {
-                Ok(ProcessOutput::Stdout(bytes)) => drop(lines(&mut self.rest, &bytes, "")),
+            match self.output.try_recv() {
+                Ok(ProcessOutput::Stdout(bytes)) => drop(events_of(&mut self.rest, &bytes, "")),
                 Ok(ProcessOutput::Stderr(_) | ProcessOutput::Pty(_)) => {}
                 Ok(ProcessOutput::End(_)) | Err(mpsc::error::TryRecvError::Disconnected) => {
                     return true;
@@ -131,14 +136,14 @@ impl ContextProgram {
     }
 }
 
-/// The events about one piece of code in what the program says.
-pub(super) fn lines(rest: &mut Vec<u8>, bytes: &[u8], name: &str) -> Vec<Value> {
+/// Parses output of the program and returns the events of one cell. `rest` holds an incomplete line.
+pub(super) fn events_of(rest: &mut Vec<u8>, bytes: &[u8], cell: &str) -> Vec<Value> {
     rest.extend_from_slice(bytes);
     let mut events = Vec::new();
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = rest.drain(..=end).collect();
         let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
-        if event["for"] != name {
+        if event["for"] != cell {
             continue;
         }
         if let Some(fields) = event.as_object_mut() {
@@ -159,10 +164,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_line_by_line_and_only_those_that_were_asked_for() {
+    fn only_complete_lines_of_the_requested_cell_are_events() {
         let mut rest = Vec::new();
         let mut check = |bytes: &str, expected: Value| {
-            assert_eq!(json!(lines(&mut rest, bytes.as_bytes(), "a")), expected, "{bytes}");
+            assert_eq!(json!(events_of(&mut rest, bytes.as_bytes(), "a")), expected, "{bytes}");
         };
         check("{\"type\":\"stdout\",\"for\":\"a\",\"te", json!([]));
         check("xt\":\"hi\"}\n", json!([{"type": "stdout", "text": "hi"}]));
@@ -170,13 +175,13 @@ mod tests {
         check("{\"type\":\"control\",\"for\":\"a\"}\n{", json!([{"type": "control"}]));
         let endless = "x".repeat(1 << 20);
         for _ in 0..40 {
-            lines(&mut rest, endless.as_bytes(), "a");
+            events_of(&mut rest, endless.as_bytes(), "a");
             assert!(rest.len() <= MAX_LINE_BYTES, "{}", rest.len());
         }
     }
 
     #[test]
-    fn a_context_is_known_by_the_tag_of_its_program() {
+    fn a_context_is_parsed_from_the_tag_of_its_program() {
         let context = Context::new("a1", Language::JavaScript, "/home/a b");
         let found = Context::parse(&context.tag()).unwrap();
         assert_eq!((found.id.as_str(), found.language), ("a1", Language::JavaScript));

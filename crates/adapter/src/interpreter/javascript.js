@@ -1,16 +1,16 @@
-// Runs pieces of JavaScript one after the other, each of which finds what those before it left.
-// Requests come as lines of JSON; what happens goes out the same way, to descriptor 3.
+// Runs cells of JavaScript one after the other in one global scope.
+// Requests are lines of JSON on standard input; events are lines of JSON on descriptor 3.
 const fs = require("node:fs");
 const { PassThrough } = require("node:stream");
 const repl = require("node:repl");
 const { inspect } = require("node:util");
 
-let name = null;
+let cellId = null;
 let count = 0;
 let interrupt = () => {};
 
-function say(kind, fields) {
-  let line = Buffer.from(JSON.stringify({ type: kind, for: name, ...fields }) + "\n");
+function emit(kind, fields) {
+  let line = Buffer.from(JSON.stringify({ type: kind, for: cellId, ...fields }) + "\n");
   while (line.length) {
     try {
       line = line.subarray(fs.writeSync(3, line));
@@ -24,14 +24,14 @@ function say(kind, fields) {
 for (const kind of ["stdout", "stderr"]) {
   process[kind].write = (chunk, encoding, done) => {
     const text = typeof chunk === "string" ? chunk : Buffer.from(chunk).toString();
-    if (text) say(kind, { text, timestamp: Date.now() * 1e6 });
-    const called = typeof encoding === "function" ? encoding : done;
-    if (called) process.nextTick(called);
+    if (text) emit(kind, { text, timestamp: Date.now() * 1e6 });
+    const callback = typeof encoding === "function" ? encoding : done;
+    if (callback) process.nextTick(callback);
     return true;
   };
 }
 
-// Never closed: its end would be the shell's.
+// Never closed: the REPL would end with its input.
 const input = new PassThrough();
 const shell = repl.start({
   input,
@@ -44,13 +44,13 @@ process.on("SIGINT", () => interrupt());
 let failed = () => {};
 process.on("uncaughtException", (error) => failed(error));
 process.on("unhandledRejection", (error) => failed(error));
-// Older ones have their own way with what is thrown.
+// Older versions of Node.js report errors through a domain.
 shell._domain?.removeAllListeners("error").on("error", (error) => failed(error));
 
 const javascript = (code, language) => {
   if (language !== "typescript") return code;
   const { stripTypeScriptTypes } = require("node:module");
-  if (!stripTypeScriptTypes) throw new Error("the node here cannot read TypeScript");
+  if (!stripTypeScriptTypes) throw new Error("this version of Node.js does not support TypeScript");
   return stripTypeScriptTypes(code, { mode: "transform" });
 };
 
@@ -64,32 +64,32 @@ const run = (code) =>
     });
   });
 
-async function piece(request) {
-  name = request.for;
+async function runCell(request) {
+  cellId = request.for;
   count += 1;
   const before = { ...process.env };
   Object.assign(process.env, request.envs ?? {});
   try {
     const value = await run(javascript(request.code, request.language));
-    if (value !== undefined) say("result", { text: inspect(value), is_main_result: true });
+    if (value !== undefined) emit("result", { text: inspect(value), is_main_result: true });
   } catch (error) {
-    const known = error instanceof Error || (error && error.stack);
-    say("error", {
-      name: known ? String(error.name) : "Error",
-      value: known ? String(error.message) : inspect(error),
-      traceback: known ? String(error.stack) : inspect(error),
+    const isError = error instanceof Error || (error && error.stack);
+    emit("error", {
+      name: isError ? String(error.name) : "Error",
+      value: isError ? String(error.message) : inspect(error),
+      traceback: isError ? String(error.stack) : inspect(error),
     });
   }
   interrupt = failed = () => {};
   for (const key of Object.keys(process.env)) if (!(key in before)) delete process.env[key];
   Object.assign(process.env, before);
-  say("number_of_executions", { execution_count: count });
-  say("control", { text: "completed" });
+  emit("number_of_executions", { execution_count: count });
+  emit("control", { text: "completed" });
 }
 
 (async () => {
   for await (const line of require("node:readline").createInterface({ input: process.stdin })) {
-    await piece(JSON.parse(line));
+    await runCell(JSON.parse(line));
   }
   process.exit(0);
 })();

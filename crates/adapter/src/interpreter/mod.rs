@@ -1,8 +1,8 @@
-//! Code contexts: each is a program inside that runs one piece of code after the other and keeps its
+//! Code contexts: each is a program inside a sandbox that runs cells of code one after the other and keeps their
 //! variables.
 //!
-//! The program is one of the sandbox's and outlives the server; its tag names the context, by which it is
-//! found again.
+//! The program is a process of the sandbox and outlives the server. After a restart the context is found by the
+//! program's tag.
 
 mod context;
 
@@ -20,61 +20,62 @@ use crate::{
     wrap::Config,
 };
 use api::error::{Code, Problem};
-use context::{ContextProgram, lines};
+use context::{ContextProgram, events_of};
 use model::{Env, Timestamp};
 use store::SandboxRecord;
 
-/// How long a piece that is interrupted may still take.
+const SIGINT: i32 = 2;
+const SIGKILL: i32 = 9;
+/// How long an interrupted cell may take to end before its program is killed.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Contexts of a sandbox.
+/// The limit of contexts per sandbox.
 const MAX_CONTEXTS: usize = 32;
-/// Pieces of output that wait.
+/// The number of queued chunks of output before the reader of a program waits.
 pub const OUTPUT_QUEUE: usize = 64;
 
-/// A piece of code.
+/// A piece of code and how to run it.
 #[derive(Debug, Default)]
 pub struct CodeCell {
     pub code: String,
-    /// What its environment has beyond the context's.
+    /// Variables in addition to the context's environment.
     pub envs: Env,
-    /// How long it may take.
-    pub allowed: Option<Duration>,
-    /// Whether values are events of their own beside output, as in a notebook.
+    pub timeout: Option<Duration>,
+    /// Whether values are separate events, as in a notebook.
     pub rich: bool,
-    /// Whether it ends when its client is gone.
-    pub for_listener: bool,
+    /// Whether the cell is interrupted when its client disconnects.
+    pub ends_with_client: bool,
 }
 
-/// How a piece went.
+/// How a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellOutcome {
-    /// It ran to its end, possibly with an error event.
+    /// The code ran to its end, possibly with an error event.
     Done,
-    /// It timed out, or its client is gone.
+    /// The code timed out, or its client disconnected.
     Interrupted,
-    /// The program is gone, and with it what the context remembered.
+    /// The program ended, and the variables of the context are lost.
     Ended,
 }
 
 impl Adapter {
-    /// Receives the output of a program from its beginning.
+    /// Streams the output of a program from its beginning.
     fn context_program(&self, process: Arc<SandboxProcess>) -> ContextProgram {
-        let (sender, said) = mpsc::channel(OUTPUT_QUEUE);
-        let (listener, heard) = (self.clone(), process.clone());
+        let (sender, output) = mpsc::channel(OUTPUT_QUEUE);
+        let (app, source) = (self.clone(), process.clone());
         self.tasks.spawn(async move {
             tokio::select! {
-                _ = listener.stream_output(&heard, &sender) => {}
-                () = listener.stopping.cancelled() => {}
+                _ = app.stream_output(&source, &sender) => {}
+                () = app.stopping.cancelled() => {}
             }
         });
-        ContextProgram { process, said, rest: Vec::new() }
+        ContextProgram { process, output, rest: Vec::new() }
     }
 
     /// The contexts of a sandbox, the oldest first.
     pub async fn contexts(&self, sandbox: &SandboxRecord) -> Result<Vec<Arc<Context>>, Problem> {
         let running = self.processes(sandbox).await?.all();
         let mut all = self.state.contexts.all();
-        // Those of an earlier server.
+        // Adds the contexts that an earlier server started.
         let running = running.iter().filter(|it| !it.is_killed());
         for context in running.filter_map(|it| Context::parse(it.tag.as_deref()?)) {
             let key = (sandbox.id().clone(), context.id.clone());
@@ -82,11 +83,11 @@ impl Adapter {
         }
         let own = all.iter().filter(|((of, _), _)| of == sandbox.id());
         let mut contexts: Vec<_> = own.map(|(_, context)| context.clone()).collect();
-        contexts.sort_by(|one, other| (one.made, &one.id).cmp(&(other.made, &other.id)));
+        contexts
+            .sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
         Ok(contexts)
     }
 
-    /// The context of this name.
     pub async fn context(
         &self,
         sandbox: &SandboxRecord,
@@ -95,7 +96,7 @@ impl Adapter {
         Ok(self.contexts(sandbox).await?.into_iter().find(|context| context.id == id))
     }
 
-    /// Creates a context, or finds the one of this name.
+    /// Creates a context, or returns the existing one with this id.
     pub async fn create_context(
         &self,
         sandbox: &SandboxRecord,
@@ -112,10 +113,10 @@ impl Adapter {
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
         let cwd = absolute(cwd.unwrap_or_default(), &sandbox.row.home);
-        let made = Arc::new(Context::new(id, language, &cwd));
+        let new = Arc::new(Context::new(id, language, &cwd));
         let key = (sandbox.id().clone(), id.to_owned());
-        let context = self.state.contexts.all().entry(key.clone()).or_insert(made).clone();
-        // Its program puts it on record.
+        let context = self.state.contexts.all().entry(key.clone()).or_insert(new).clone();
+        // The program is started at once: the row of its command is the durable record of the context.
         let mut live = context.live.lock().await;
         if live.is_none() {
             match self.start_context(sandbox, &context, None).await {
@@ -130,7 +131,7 @@ impl Adapter {
         Ok(context)
     }
 
-    /// Ends the program of a context, and with it all it remembers.
+    /// Removes a context and ends its program.
     pub async fn end_context(
         &self,
         sandbox: &SandboxRecord,
@@ -141,7 +142,7 @@ impl Adapter {
         self.kill_context(sandbox, context).await
     }
 
-    /// Lets a context forget.
+    /// Replaces the program of a context, so that its variables are lost.
     pub async fn restart_context(
         &self,
         sandbox: &SandboxRecord,
@@ -153,7 +154,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Also while a piece of code is at work, which ends by it.
+    /// Kills the program of a context, even while it runs a cell.
     async fn kill_context(
         &self,
         sandbox: &SandboxRecord,
@@ -161,10 +162,10 @@ impl Adapter {
     ) -> Result<(), Problem> {
         let running = self.processes(sandbox).await?.running(None, Some(&context.tag()));
         if let Some(process) = running {
-            self.signal_process(sandbox, &process, 9).await?;
+            self.signal_process(sandbox, &process, SIGKILL).await?;
             let mut ended = self.context_program(process);
-            while let Some(said) = ended.said.recv().await {
-                if let ProcessOutput::End(_) = said {
+            while let Some(chunk) = ended.output.recv().await {
+                if let ProcessOutput::End(_) = chunk {
                     break;
                 }
             }
@@ -173,7 +174,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// The program of a context: the one that runs, unless it has ended or is about to, or a new one.
+    /// Returns the running program of a context, unless it is `ended` or was killed; else starts another.
     async fn start_context(
         &self,
         sandbox: &SandboxRecord,
@@ -181,12 +182,12 @@ impl Adapter {
         ended: Option<&Arc<SandboxProcess>>,
     ) -> Result<ContextProgram, Problem> {
         let tag = context.tag();
-        let runs = |it: &Arc<SandboxProcess>| {
+        let is_usable = |it: &Arc<SandboxProcess>| {
             it.tag.as_ref() == Some(&tag)
                 && !it.is_killed()
                 && !ended.is_some_and(|ended| Arc::ptr_eq(it, ended))
         };
-        if let Some(process) = self.processes(sandbox).await?.all().into_iter().find(runs) {
+        if let Some(process) = self.processes(sandbox).await?.all().into_iter().find(is_usable) {
             return Ok(self.context_program(process));
         }
         let (cmd, args) = context.language.program();
@@ -201,24 +202,24 @@ impl Adapter {
         Ok(self.context_program(self.start_process(sandbox, start).await?))
     }
 
-    /// Runs a piece of code and sends its events, each an object with a `type`.
+    /// Runs a cell and sends its events, each an object with a `type`.
     pub async fn run_cell(
         &self,
         sandbox: &SandboxRecord,
         context: &Context,
-        piece: &CodeCell,
+        cell: &CodeCell,
         events: mpsc::Sender<Value>,
     ) -> Result<CellOutcome, Problem> {
         let mut live = context.live.lock().await;
-        // Who went while others were at work wants nothing any more.
-        if piece.for_listener && events.is_closed() {
+        // The client may have disconnected while this cell waited for others.
+        if cell.ends_with_client && events.is_closed() {
             return Ok(CellOutcome::Interrupted);
         }
-        let ran = self.run_live(sandbox, context, &mut live, piece, events).await;
-        if ran.is_err() {
+        let outcome = self.run_live(sandbox, context, &mut live, cell, events).await;
+        if outcome.is_err() {
             *live = None;
         }
-        ran
+        outcome
     }
 
     async fn run_live(
@@ -226,40 +227,40 @@ impl Adapter {
         sandbox: &SandboxRecord,
         context: &Context,
         live: &mut Option<ContextProgram>,
-        piece: &CodeCell,
+        cell: &CodeCell,
         events: mpsc::Sender<Value>,
     ) -> Result<CellOutcome, Problem> {
         if live.as_mut().is_none_or(ContextProgram::has_ended) {
             let ended = live.take().map(|live| live.process);
             *live = Some(self.start_context(sandbox, context, ended.as_ref()).await?);
         }
-        let Some(ContextProgram { process, said, rest }) = live else {
+        let Some(ContextProgram { process, output, rest }) = live else {
             return Ok(CellOutcome::Ended);
         };
-        let name = uuid::Uuid::now_v7().to_string();
+        let id = uuid::Uuid::now_v7().to_string();
         let mut line = json!({
-            "for": name,
-            "code": piece.code,
-            "envs": piece.envs,
-            "rich": piece.rich,
+            "for": id,
+            "code": cell.code,
+            "envs": cell.envs,
+            "rich": cell.rich,
             "language": context.language.name(),
         })
         .to_string();
         line.push('\n');
-        self.feed_process(process, line.into_bytes(), false).await?;
-        let mut deadline = piece.allowed.map(|allowed| Instant::now() + allowed);
+        self.write_stdin(process, line.into_bytes()).await?;
+        let mut deadline = cell.timeout.map(|timeout| Instant::now() + timeout);
         let mut interrupted = false;
         loop {
-            let over = async {
+            let timed_out = async {
                 match deadline {
                     Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
-            let told = tokio::select! {
-                told = said.recv() => told,
-                () = over => {
-                    let signal = if interrupted { 9 } else { 2 };
+            let chunk = tokio::select! {
+                chunk = output.recv() => chunk,
+                () = timed_out => {
+                    let signal = if interrupted { SIGKILL } else { SIGINT };
                     self.signal_process(sandbox, process, signal).await?;
                     if interrupted {
                         *live = None;
@@ -268,15 +269,15 @@ impl Adapter {
                     (deadline, interrupted) = (Some(Instant::now() + INTERRUPT_TIMEOUT), true);
                     continue;
                 }
-                () = events.closed(), if piece.for_listener && !interrupted => {
-                    self.signal_process(sandbox, process, 2).await?;
+                () = events.closed(), if cell.ends_with_client && !interrupted => {
+                    self.signal_process(sandbox, process, SIGINT).await?;
                     (deadline, interrupted) = (Some(Instant::now() + INTERRUPT_TIMEOUT), true);
                     continue;
                 }
             };
-            let heard = match told {
-                Some(ProcessOutput::Stdout(bytes)) => lines(rest, &bytes, &name),
-                // What programs say that the code started.
+            let received = match chunk {
+                Some(ProcessOutput::Stdout(bytes)) => events_of(rest, &bytes, &id),
+                // Output of child processes of the code.
                 Some(ProcessOutput::Stderr(bytes)) => {
                     let text = String::from_utf8_lossy(&bytes);
                     let now = u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or_default();
@@ -285,11 +286,11 @@ impl Adapter {
                 Some(ProcessOutput::Pty(_)) => vec![],
                 Some(ProcessOutput::End(_)) | None => return Ok(CellOutcome::Ended),
             };
-            for event in heard {
-                let over = event["type"] == "control";
-                // A client that is gone gets no end.
+            for event in received {
+                let is_last = event["type"] == "control";
+                // A disconnected client receives no events.
                 let _ = events.send(event).await;
-                if over {
+                if is_last {
                     return Ok(if interrupted {
                         CellOutcome::Interrupted
                     } else {

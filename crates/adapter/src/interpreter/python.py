@@ -1,5 +1,5 @@
-# Runs pieces of Python one after the other, each of which finds what those before it left.
-# Requests come as lines of JSON; what happens goes out the same way.
+# Runs cells of Python one after the other in one namespace.
+# Requests are lines of JSON on standard input; events are lines of JSON on standard output.
 import ast
 import base64
 import builtins
@@ -17,29 +17,29 @@ import threading
 import time
 import traceback
 
-tell = os.fdopen(os.dup(1), "w", encoding="utf-8")
-asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
+events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-turn = threading.RLock()
-# The piece that is at work, how many there were, and whether values are wanted beside output.
-name, count, rich, busy = None, 0, False, False
+lock = threading.RLock()
+# The id of the current cell, the number of cells so far, whether values are separate events, and whether a cell runs.
+cell_id, count, rich, busy = None, 0, False, False
 
 
-def say(kind, **fields):
+def emit(kind, **fields):
     if rich and kind in ("stdout", "stderr"):
         fields["timestamp"] = time.time_ns()
-    line = json.dumps(plain({"type": kind, "for": name, **fields}))
-    with turn:
-        tell.write(line + "\n")
-        tell.flush()
+    line = json.dumps(to_json({"type": kind, "for": cell_id, **fields}))
+    with lock:
+        events.write(line + "\n")
+        events.flush()
 
 
-def plain(value):
-    """What JSON can say of a value."""
+def to_json(value):
+    """Converts a value to types that JSON has."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, float):
         return value if value - value == 0 else None
     if value is None or isinstance(value, (bool, int)):
@@ -48,25 +48,25 @@ def plain(value):
 
 
 class Output:
-    """What code prints, gathered for a moment."""
+    """A standard stream whose text is buffered briefly and then sent as events."""
 
-    encoding, errors, closed, most = "utf-8", "replace", False, 1 << 16
+    encoding, errors, closed, limit = "utf-8", "replace", False, 1 << 16
 
     def __init__(self, kind, number):
         self.kind, self.number, self.text = kind, number, ""
-        # What other programs write goes the same way.
-        self.beside, inside = os.pipe()
-        os.set_blocking(self.beside, False)
-        os.dup2(inside, number)
-        os.close(inside)
+        # Child processes write to the descriptor, which is a pipe.
+        self.reader, writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.dup2(writer, number)
+        os.close(writer)
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(self, text):
-        with turn:
+        with lock:
             self.text += text
-            if len(self.text) >= self.most:
+            if len(self.text) >= self.limit:
                 self.flush()
-        more.set()
+        written.set()
         return len(text)
 
     def writelines(self, lines):
@@ -74,17 +74,17 @@ class Output:
             self.write(line)
 
     def flush(self):
-        with turn:
+        with lock:
             text, self.text = self.text, ""
-            for start in range(0, len(text), self.most):
-                say(self.kind, text=text[start : start + self.most])
+            for start in range(0, len(text), self.limit):
+                emit(self.kind, text=text[start : start + self.limit])
 
-    def gather(self):
-        """Takes what others wrote, and says everything."""
-        with turn:
+    def collect(self):
+        """Reads the output of child processes, and sends all buffered text."""
+        with lock:
             while True:
                 try:
-                    piece = os.read(self.beside, 1 << 16)
+                    piece = os.read(self.reader, 1 << 16)
                 except BlockingIOError:
                     break
                 if not piece:
@@ -105,32 +105,32 @@ class Output:
         return self.number
 
 
-more = threading.Event()
+written = threading.Event()
 outputs = sys.stdout, sys.stderr = Output("stdout", 1), Output("stderr", 2)
 
 
-def gather():
+def collect():
     for output in outputs:
-        output.gather()
+        output.collect()
 
 
 def listen():
     while True:
-        select.select([output.beside for output in outputs], [], [])
-        gather()
+        select.select([output.reader for output in outputs], [], [])
+        collect()
         time.sleep(0.02)
 
 
 def flush():
     while True:
-        more.wait()
+        written.wait()
         time.sleep(0.02)
-        more.clear()
+        written.clear()
         for output in outputs:
             output.flush()
 
 
-os.register_at_fork(before=gather)
+os.register_at_fork(before=collect)
 for work in listen, flush:
     threading.Thread(target=work, daemon=True).start()
 
@@ -142,7 +142,7 @@ def stop(_signal, _frame):
 
 signal.signal(signal.SIGINT, stop)
 
-KINDS = {
+MIME_TYPES = {
     "html": "text/html",
     "markdown": "text/markdown",
     "svg": "image/svg+xml",
@@ -156,12 +156,12 @@ KINDS = {
 
 
 def unquoted(text):
-    """A string's own text, as clients of E2B expect it."""
+    """The text of a string literal without its quotes, as clients of E2B expect it."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
-def shown(value):
-    """The forms in which a value can be shown."""
+def representations(value):
+    """The representations of a value by format."""
     forms = {"text": unquoted(repr(value))}
     if isinstance(value, type):
         return forms
@@ -169,7 +169,7 @@ def shown(value):
     if callable(getattr(value, "_repr_mimebundle_", None)):
         bundle = value._repr_mimebundle_() or {}
         bundle = bundle[0] if isinstance(bundle, tuple) else bundle
-    for kind, mime in KINDS.items():
+    for kind, mime in MIME_TYPES.items():
         own = getattr(value, f"_repr_{kind}_", None)
         form = bundle.get(mime) if mime in bundle else own() if callable(own) else None
         form = form[0] if isinstance(form, tuple) else form
@@ -183,19 +183,19 @@ def shown(value):
 
 
 def display(*values, raw=False, **_options):
-    """Shows values that are not the last one."""
+    """Sends values that are not the result of the cell."""
     for value in values:
-        gather()
+        collect()
         if raw:
-            names = {mime: kind for kind, mime in KINDS.items()}
+            names = {mime: kind for kind, mime in MIME_TYPES.items()}
             names["text/plain"] = "text"
-            say("result", **{names[mime]: form for mime, form in value.items() if mime in names})
+            emit("result", **{names[mime]: form for mime, form in value.items() if mime in names})
         else:
-            say("result", **shown(value))
+            emit("result", **representations(value))
 
 
 class Displays(importlib.abc.MetaPathFinder):
-    """Lets IPython.display.display show values here: without a shell of IPython it would print them."""
+    """Replaces IPython.display.display, which only prints values outside an IPython shell."""
 
     module = "IPython.core.display_functions"
 
@@ -215,7 +215,7 @@ class Displays(importlib.abc.MetaPathFinder):
 
 
 def dedent(code):
-    """Code without the empty lines before it and the indentation of its first line, as in IPython."""
+    """Removes leading empty lines and the indentation of the first line, as IPython does."""
     lines = code.split("\n")
     while len(lines) > 1 and not lines[0].strip():
         del lines[0]
@@ -224,24 +224,24 @@ def dedent(code):
 
 
 def figures():
-    """Shows what was drawn."""
+    """Sends the open figures of matplotlib."""
     plots = sys.modules.get("matplotlib.pyplot")
     for number in plots.get_fignums() if plots else ():
         import io
 
         figure, picture = plots.figure(number), io.BytesIO()
         figure.savefig(picture, format="png", bbox_inches="tight")
-        say("result", text=repr(figure), png=base64.b64encode(picture.getvalue()).decode())
+        emit("result", text=repr(figure), png=base64.b64encode(picture.getvalue()).decode())
         plots.close(figure)
 
 
 def system(command):
     subprocess.run(command, shell=True, executable="/bin/bash")
-    gather()
+    collect()
 
 
 def python(code):
-    """Code whose lines for the shell are calls."""
+    """Replaces shell escapes and magic commands by calls."""
     lines = []
     for line in code.split("\n"):
         word = line.lstrip()
@@ -257,19 +257,19 @@ def python(code):
 
 
 def read(code, file):
-    how = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
-        return compile(code, file, "exec", how)
+        return compile(code, file, "exec", flags)
     except SyntaxError as error:
         try:
-            return compile(python(code), file, "exec", how)
+            return compile(python(code), file, "exec", flags)
         except SyntaxError:
             raise error from None
 
 
 def evaluate(tree, file):
     mode = "eval" if isinstance(tree, ast.Expression) else "exec"
-    value = eval(compile(tree, file, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), found)
+    value = eval(compile(tree, file, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
     own = getattr(value, "cr_code", None)
     if own and (own.co_filename, own.co_name) == (file, "<module>"):
         value = loop().run_until_complete(value)
@@ -277,47 +277,47 @@ def evaluate(tree, file):
 
 
 def loop():
-    """Where what is awaited runs, from the first time on."""
+    """The event loop of top-level `await`, created on first use."""
     import asyncio
 
-    if "loop" not in kept:
-        kept["loop"] = asyncio.new_event_loop()
-        asyncio.set_event_loop(kept["loop"])
-    return kept["loop"]
+    if "loop" not in state:
+        state["loop"] = asyncio.new_event_loop()
+        asyncio.set_event_loop(state["loop"])
+    return state["loop"]
 
 
 def run(code):
     if not rich:
-        exec(compile(code, "<stdin>", "exec"), found)
+        exec(compile(code, "<stdin>", "exec"), namespace)
         return
     code, file = dedent(code), f"<cell {count}>"
     linecache.cache[file] = (len(code), None, code.splitlines(True), file)
     if code.startswith("%%bash"):
         return system(code.partition("\n")[2])
     tree = read(code, file)
-    ends = tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";")
-    last = ast.Expression(tree.body.pop().value) if ends else None
+    has_value = tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";")
+    last = ast.Expression(tree.body.pop().value) if has_value else None
     evaluate(tree, file)
     value = evaluate(last, file) if last else None
     if value is not None:
-        found["_"] = value
-        gather()
-        say("result", is_main_result=True, **shown(value))
-    gather()
+        namespace["_"] = value
+        collect()
+        emit("result", is_main_result=True, **representations(value))
+    collect()
     figures()
 
 
 sys.meta_path.insert(0, Displays())
-kept, found = {}, {"__name__": "__main__", "__builtins__": builtins}
+state, namespace = {}, {"__name__": "__main__", "__builtins__": builtins}
 while True:
-    line = asked.readline()
+    line = requests.readline()
     if not line:
         break
     request = json.loads(line)
-    rich, name, before = request["rich"], request["for"], dict(os.environ)
+    rich, cell_id, before = request["rich"], request["for"], dict(os.environ)
     if rich:
         os.environ.setdefault("MPLBACKEND", "agg")
-        found.update(display=display, __system__=system)
+        namespace.update(display=display, __system__=system)
     count += 1
     try:
         os.environ.update(request.get("envs") or {})
@@ -326,17 +326,17 @@ while True:
         busy = False
     except BaseException as error:
         busy = False
-        gather()
+        collect()
         frames = error.__traceback__
         while frames and frames.tb_frame.f_code.co_filename == "<string>":
             frames = frames.tb_next
         text = "".join(traceback.format_exception(type(error), error, frames))
-        say("error", name=type(error).__name__, value=str(error), traceback=text)
+        emit("error", name=type(error).__name__, value=str(error), traceback=text)
     finally:
         for key in set(os.environ) - set(before):
             del os.environ[key]
         os.environ.update(before)
-    gather()
+    collect()
     if rich:
-        say("number_of_executions", execution_count=count)
-    say("control", text="completed")
+        emit("number_of_executions", execution_count=count)
+    emit("control", text="completed")

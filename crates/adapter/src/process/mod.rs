@@ -1,9 +1,10 @@
-//! The programs of a sandbox, each in a terminal of its thread, by their process numbers.
+//! The programs of a sandbox, each in a terminal of its thread, by process id.
 //!
-//! A program with a terminal of its own (PTY) is that terminal's program. Any other runs as a command of
-//! a worker: a terminal with a shell that runs one such program at a time and is then free for the
-//! next. Both keep running without the server; after a restart they are found again by their records.
+//! A program that asks for a PTY is the program of a terminal of its own. Any other program runs as a command
+//! of a worker: a terminal with a shell that runs one such program at a time and is then free for the next.
+//! Both keep running without the server; after a restart `load` finds them by their rows.
 
+mod load;
 mod program;
 mod stream;
 mod table;
@@ -19,6 +20,7 @@ use std::{
 use tokio::sync::mpsc;
 use wire::Stream;
 
+pub use load::{PTY_NAME, SESSION_NAME};
 pub use program::{ProcessEnd, ProcessOutput, ProcessResult, SandboxProcess, Start};
 pub use table::{ProcessTables, SandboxProcesses};
 
@@ -31,113 +33,27 @@ use engine::terminal::{
     BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, Resume, Stdin, StdinAfterWrite,
     TerminalError, WatchEvent, WatchFrom, WatcherUpdate,
 };
-use model::{ShellKind, Terminal, TerminalStatus, Timestamp};
+use model::{ShellKind, Terminal};
 use program::ProcessKind;
-use store::{CommandQuery, PageRequest, SandboxRecord};
+use store::SandboxRecord;
 
-/// A program that runs longer than this is recorded before its number is returned.
+/// A program that runs longer than this is recorded before its process id is returned.
 const RECORD_AFTER: Duration = Duration::from_millis(25);
-/// How long ago one may have ended to be found again after a restart.
-const MAX_ENDED_AGE: Duration = Duration::from_secs(600);
-/// The most output that is kept of each stream from the start.
+/// The limit of the output that is kept of each stream; later output is dropped.
 const MAX_OUTPUT_BYTES: u64 = engine::terminal::MAX_OUTPUT;
-/// The variable that holds the client's name for a terminal, by which it is found again.
-pub const PTY_NAME: &str = "DAYTONA_PTY_ID";
-/// The variable of a terminal that is a session of a client and no worker.
-pub const SESSION_NAME: &str = "DAYTONA_SESSION_ID";
+/// The key Ctrl-D, which ends the input of a program on a PTY.
+const END_OF_TRANSMISSION: u8 = 4;
 /// The terminal size of a worker.
 const WORKER_SIZE: (u16, u16) = (80, 24);
 
-fn add(all: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends as much as the output limit allows.
+fn append(all: &mut Vec<u8>, bytes: &[u8]) {
     let room = usize::try_from(MAX_OUTPUT_BYTES).unwrap_or(usize::MAX).saturating_sub(all.len());
     all.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 impl Adapter {
-    /// The programs of a sandbox; those that an earlier server started are found again first.
-    pub async fn processes(
-        &self,
-        sandbox: &SandboxRecord,
-    ) -> Result<Arc<SandboxProcesses>, Problem> {
-        let processes = self.state.processes.of(sandbox.id());
-        processes.loaded.get_or_try_init(|| self.load_processes(sandbox, &processes)).await?;
-        Ok(processes)
-    }
-
-    async fn load_processes(
-        &self,
-        sandbox: &SandboxRecord,
-        processes: &Arc<SandboxProcesses>,
-    ) -> Result<(), Problem> {
-        let since = self.now().at.checked_sub(MAX_ENDED_AGE).unwrap_or(Timestamp::MIN);
-        for terminal in self.store.thread_terminals(sandbox.id()).await? {
-            if !terminal.argv.is_empty() {
-                self.load_pty(processes, terminal).await?;
-                continue;
-            }
-            if terminal.env.contains_key(SESSION_NAME) {
-                continue;
-            }
-            let mut busy = false;
-            let page = PageRequest::first(16);
-            let query = CommandQuery::default();
-            let recent = self.store.commands(&terminal.terminal_id, query, page).await?;
-            for command in recent.items.into_iter().rev() {
-                let ended = command.status.is_end();
-                busy |= !ended;
-                if ended && command.finished_at.is_none_or(|at| at < since) {
-                    continue;
-                }
-                let Some((config, tag)) = wrap::parse(&command.text) else { continue };
-                let head = self.terminals.output(&terminal, &command, Stream::Stderr, 0, 32).await;
-                let Some((pid, begins)) = head.ok().and_then(|head| wrap::pid(&head.bytes)) else {
-                    continue;
-                };
-                let kind = ProcessKind::Command { id: command.command_id.clone(), begins };
-                let terminal = terminal.clone();
-                let signalled = AtomicI32::new(0);
-                let process =
-                    Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
-                if ended {
-                    processes.inner().ended.push(process);
-                } else {
-                    processes.begin(process.clone());
-                    self.watch_end(processes.clone(), process, None);
-                }
-            }
-            if !busy {
-                processes.inner().idle.push(terminal);
-            }
-        }
-        Ok(())
-    }
-
-    async fn load_pty(
-        &self,
-        processes: &Arc<SandboxProcesses>,
-        terminal: Terminal,
-    ) -> Result<(), Problem> {
-        if terminal.status != TerminalStatus::Live {
-            return Ok(());
-        }
-        let Some(pid) = self.terminals.pid(&terminal).await else { return Ok(()) };
-        let mut words = terminal.argv.iter().cloned();
-        let config = Config {
-            cmd: words.next().unwrap_or_default(),
-            args: words.collect(),
-            envs: terminal.env.clone(),
-            cwd: Some(terminal.cwd.clone()).filter(|cwd| !cwd.is_empty()),
-        };
-        let signalled = AtomicI32::new(0);
-        let kind = ProcessKind::Pty;
-        let tag = terminal.env.get(PTY_NAME).cloned();
-        let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
-        processes.begin(process.clone());
-        self.watch_end(processes.clone(), process, None);
-        Ok(())
-    }
-
-    /// Starts a program; what it says is heard by [`Adapter::stream_output`].
+    /// Starts a program; [`Adapter::stream_output`] returns its output.
     pub async fn start_process(
         &self,
         sandbox: &SandboxRecord,
@@ -167,14 +83,14 @@ impl Adapter {
                 thread_id: sandbox.id().clone(),
                 lease_id: sandbox.thread.lease_id.clone(),
                 argv,
-                // What the client asked for and nothing else: it ends when its program does.
+                // Only the client's program, without a shell: the terminal ends with it.
                 shell: Some(ShellKind::Plain),
                 size,
                 cwd: config.cwd.clone().unwrap_or_default(),
                 env: config.envs.clone(),
             })
             .await?;
-        // A program that is over at once has none any more.
+        // A program that ended at once has no process id.
         let pid = self.terminals.pid(&terminal).await.unwrap_or(0);
         let (kind, signalled) = (ProcessKind::Pty, AtomicI32::new(0));
         let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
@@ -204,19 +120,18 @@ impl Adapter {
             if_abandoned: IfAbandoned::Keep,
         };
         let (terminal, mut execution) = self.exec_on_worker(sandbox, processes, options).await?;
-        let begun = begun(&mut execution).await;
-        let (pid, begins) = match begun {
-            Ok(begun) => begun,
+        let (pid, stderr_start) = match started(&mut execution).await {
+            Ok(started) => started,
             Err(error) => {
                 processes.inner().idle.push(terminal);
                 return Err(error.into());
             }
         };
-        // What is short needs no record while it runs: its end is about to be one.
+        // A short program needs no row while it runs: its end is about to be recorded.
         if tokio::time::timeout(RECORD_AFTER, execution.ended()).await.is_err() {
             execution.put_on_record().await?;
         }
-        let kind = ProcessKind::Command { id: execution.id().clone(), begins };
+        let kind = ProcessKind::Command { id: execution.id().clone(), stderr_start };
         let signalled = AtomicI32::new(0);
         let process = Arc::new(SandboxProcess { pid, config, tag, terminal, kind, signalled });
         processes.begin(process.clone());
@@ -224,7 +139,7 @@ impl Adapter {
         Ok(process)
     }
 
-    /// Hands a command to a worker that has nothing to do, or to a new one.
+    /// Runs a command on an idle worker, or on a new one.
     async fn exec_on_worker(
         &self,
         sandbox: &SandboxRecord,
@@ -255,7 +170,7 @@ impl Adapter {
             options.if_busy = if starting { BusyPolicy::Wait } else { BusyPolicy::Fail };
             match self.terminals.exec(&terminal, options.clone(), None).await {
                 Ok(execution) => return Ok((terminal, execution)),
-                // A person is using it. It is theirs until the next start.
+                // A person uses this shell. It stops being a worker until the next server start.
                 Err(TerminalError::Busy | TerminalError::QueueFull | TerminalError::Exited)
                     if !is_new => {}
                 Err(error) => {
@@ -266,7 +181,7 @@ impl Adapter {
         }
     }
 
-    /// Waits for the end of a program, and ends one that wants a terminal when its time is over.
+    /// Waits for the end of a program in a task. A program with a PTY is ended at its timeout.
     fn watch_end(
         &self,
         processes: Arc<SandboxProcesses>,
@@ -279,7 +194,9 @@ impl Adapter {
             tokio::pin!(ended);
             let wait = timeout.unwrap_or(Duration::MAX);
             let surplus = tokio::select! {
-                told = &mut ended => if told { processes.end(&process) } else { return },
+                is_known = &mut ended => {
+                    if is_known { processes.end(&process) } else { return }
+                }
                 () = app.stopping.cancelled() => return,
                 () = tokio::time::sleep(wait), if timeout.is_some() => {
                     processes.inner().running.remove(&process.pid);
@@ -289,7 +206,7 @@ impl Adapter {
             for terminal in surplus {
                 if let Err(problem) = app.delete_terminal(&terminal).await {
                     let detail = problem.detail();
-                    tracing::warn!(terminal = %terminal.terminal_id, detail, "cannot delete it");
+                    tracing::warn!(terminal = %terminal.terminal_id, detail, "cannot delete a terminal");
                 }
             }
         });
@@ -325,58 +242,70 @@ impl Adapter {
         }
     }
 
-    /// Runs a program to its end; what it writes beyond the limit is not kept.
+    /// Runs a program to its end. Output beyond the limit is dropped.
     pub async fn run_process(
         &self,
         sandbox: &SandboxRecord,
         start: Start,
     ) -> Result<ProcessResult, Problem> {
         let process = self.start_process(sandbox, start).await?;
-        let (sender, mut said) = mpsc::channel(8);
-        let hear = async {
-            let heard = self.stream_output(&process, &sender).await;
+        let (sender, mut output) = mpsc::channel(8);
+        let stream = async {
+            let streamed = self.stream_output(&process, &sender).await;
             drop(sender);
-            heard
+            streamed
         };
-        let gather = async {
-            let mut ran =
+        let collect = async {
+            let mut result =
                 ProcessResult { end: ProcessEnd::Lost, stdout: Vec::new(), stderr: Vec::new() };
-            while let Some(said) = said.recv().await {
-                match said {
-                    ProcessOutput::Stdout(bytes) => add(&mut ran.stdout, &bytes),
-                    ProcessOutput::Stderr(bytes) => add(&mut ran.stderr, &bytes),
-                    ProcessOutput::Pty(bytes) => add(&mut ran.stdout, &bytes),
-                    ProcessOutput::End(end) => ran.end = end,
+            while let Some(chunk) = output.recv().await {
+                match chunk {
+                    ProcessOutput::Stdout(bytes) => append(&mut result.stdout, &bytes),
+                    ProcessOutput::Stderr(bytes) => append(&mut result.stderr, &bytes),
+                    ProcessOutput::Pty(bytes) => append(&mut result.stdout, &bytes),
+                    ProcessOutput::End(end) => result.end = end,
                 }
             }
-            ran
+            result
         };
-        let (heard, ran) = tokio::join!(hear, gather);
-        heard.map(|()| ran)
+        let (streamed, result) = tokio::join!(stream, collect);
+        streamed.map(|()| result)
     }
 
-    /// Gives a program something to read.
-    pub async fn feed_process(
+    /// Writes to the standard input of a program.
+    pub async fn write_stdin(
         &self,
         process: &SandboxProcess,
         data: Vec<u8>,
-        eof: bool,
     ) -> Result<(), Problem> {
         match &process.kind {
             ProcessKind::Pty => {
-                // The end of what is typed is typed, too.
-                let data = if eof { vec![4] } else { data };
                 self.terminals.input(&process.terminal, "", data.into()).await?;
             }
             ProcessKind::Command { id, .. } => {
-                let after = if eof { StdinAfterWrite::Close } else { StdinAfterWrite::KeepOpen };
+                let after = StdinAfterWrite::KeepOpen;
                 self.terminals.feed(&process.terminal, id, String::new(), data, after).await?;
             }
         }
         Ok(())
     }
 
-    /// Gives the terminal of a program another size; `false` if it has none.
+    /// Closes the standard input of a program.
+    pub async fn close_stdin(&self, process: &SandboxProcess) -> Result<(), Problem> {
+        match &process.kind {
+            ProcessKind::Pty => {
+                let data = vec![END_OF_TRANSMISSION];
+                self.terminals.input(&process.terminal, "", data.into()).await?;
+            }
+            ProcessKind::Command { id, .. } => {
+                let after = StdinAfterWrite::Close;
+                self.terminals.feed(&process.terminal, id, String::new(), vec![], after).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resizes the PTY of a program; `false` if it has none.
     pub async fn resize_process(
         &self,
         process: &SandboxProcess,
@@ -391,7 +320,7 @@ impl Adapter {
         }
     }
 
-    /// Sends a program a signal.
+    /// Sends a signal to a program.
     pub async fn signal_process(
         &self,
         sandbox: &SandboxRecord,
@@ -404,8 +333,8 @@ impl Adapter {
                 self.terminals.signal_command(&process.terminal, id, signal).await?;
             }
             ProcessKind::Pty => {
-                // To the program itself and not to what it has in its foreground; then to its group,
-                // so that nothing of it stays behind.
+                // The signal is for the program and its process group, not for the foreground process group of
+                // the PTY, which may be another.
                 let pid = process.pid;
                 let text = format!("kill -s {signal} -- -{pid} || kill -s {signal} {pid}");
                 let start = Start {
@@ -426,8 +355,9 @@ impl Adapter {
     }
 }
 
-/// Waits until a command has reported the number of its process.
-async fn begun(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
+/// Waits until a command has reported its process id; returns it with the offset where the program's own
+/// standard error starts.
+async fn started(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
     execution.listen().await?;
     loop {
         let over = execution.is_over();
@@ -439,12 +369,12 @@ async fn begun(execution: &mut Execution) -> Result<(u32, u64), TerminalError> {
             }
             Err(error) => return Err(error),
         };
-        if let Some(begun) = wrap::pid(&head) {
-            return Ok(begun);
+        if let Some(started) = wrap::pid(&head) {
+            return Ok(started);
         }
         if over {
-            let said = String::from_utf8_lossy(&head).trim().to_owned();
-            return Err(TerminalError::NotExecutable(said));
+            let reason = String::from_utf8_lossy(&head).trim().to_owned();
+            return Err(TerminalError::NotExecutable(reason));
         }
         execution.more().await?;
     }

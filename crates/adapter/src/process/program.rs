@@ -1,4 +1,4 @@
-//! A program of a sandbox: what it is started with, what it writes, and how it ends.
+//! A program of a sandbox: how it is started, its output and its end.
 
 use std::{
     sync::atomic::{AtomicI32, Ordering},
@@ -10,22 +10,21 @@ use bytes::Bytes;
 use crate::wrap::Config;
 use model::{Command, CommandId, CommandStatus, Terminal};
 
-/// The signals that programs die of.
+/// The signals that usually terminate a program.
 const FATAL_SIGNALS: std::ops::RangeInclusive<i32> = 1..=15;
-/// The number of SIGKILL.
 const SIGKILL: i32 = 9;
 
 /// A program, running or ended.
 #[derive(Debug)]
 pub struct SandboxProcess {
     pub pid: u32,
-    /// What was asked for.
+    /// The command line as the client requested it.
     pub config: Config,
-    /// The client's name for it.
+    /// The client's name for the program.
     pub tag: Option<String>,
     pub terminal: Terminal,
     pub(super) kind: ProcessKind,
-    /// The last signal that was sent to it.
+    /// The last signal that a client sent; 0 if there was none.
     pub(super) signalled: AtomicI32,
 }
 
@@ -34,20 +33,20 @@ pub(super) enum ProcessKind {
     Pty,
     Command {
         id: CommandId,
-        /// Where its own standard error begins.
-        begins: u64,
+        /// The offset where the program's own standard error starts.
+        stderr_start: u64,
     },
 }
 
 impl SandboxProcess {
-    /// How a command that is over ended.
+    /// How a finished command ended.
     pub(super) fn end_of(&self, command: &Command) -> ProcessEnd {
         let sent = self.signalled.load(Ordering::Relaxed);
         match (command.status, command.exit_code, command.signal) {
             (CommandStatus::TimedOut, ..) => ProcessEnd::TimedOut,
             (CommandStatus::Cancelled, ..) => ProcessEnd::Signal(SIGKILL),
             (CommandStatus::Finished, _, Some(signal)) if signal != 0 => ProcessEnd::Signal(signal),
-            // A shell reports the end by a signal as an exit code.
+            // The shell reports termination by a signal as the exit code 128 + signal.
             (CommandStatus::Finished, Some(code), _) if sent != 0 && code == 128 + sent => {
                 ProcessEnd::Signal(sent)
             }
@@ -56,50 +55,48 @@ impl SandboxProcess {
         }
     }
 
-    /// The end as the parent of the program itself would see it. The shell that waits reports a death
-    /// by a signal as an exit code, which a program may have chosen; one that does so names it.
-    pub fn by_signal(&self, end: ProcessEnd) -> ProcessEnd {
+    /// The end as the program's own parent process would see it. The shell in between reports termination by
+    /// a signal as an exit code. A program may also exit with such a code by itself: that is assumed if the code
+    /// occurs in its arguments.
+    pub fn end_seen_by_parent(&self, end: ProcessEnd) -> ProcessEnd {
         let ProcessEnd::Exit(code) = end else { return end };
-        let chosen = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
+        let is_explicit = || self.config.args.iter().any(|word| word.contains(&code.to_string()));
         match code.checked_sub(128) {
-            Some(signal) if FATAL_SIGNALS.contains(&signal) && !self.is_pty() && !chosen() => {
+            Some(signal) if FATAL_SIGNALS.contains(&signal) && !self.is_pty() && !is_explicit() => {
                 ProcessEnd::Signal(signal)
             }
             _ => end,
         }
     }
 
-    /// Whether it was sent what ends it in any case.
+    /// Whether a client sent SIGKILL.
     pub fn is_killed(&self) -> bool {
-        self.signalled.load(Ordering::Relaxed) == 9
+        self.signalled.load(Ordering::Relaxed) == SIGKILL
     }
 
-    /// Whether it has a terminal.
+    /// Whether the program runs on a PTY of its own.
     pub fn is_pty(&self) -> bool {
         matches!(self.kind, ProcessKind::Pty)
     }
 }
 
-/// What a program is started with.
+/// A request to start a program.
 #[derive(Debug, Clone)]
 pub struct Start {
     pub config: Config,
-    /// The client's name for it.
+    /// The client's name for the program.
     pub tag: Option<String>,
-    /// Whether it can be fed; else it reads nothing.
+    /// Whether standard input is open for [`Adapter::write_stdin`](crate::Adapter::write_stdin); else it is empty.
     pub stdin: bool,
-    /// How long it may take.
     pub timeout: Option<Duration>,
-    /// Columns and rows, if it wants a terminal.
+    /// Columns and rows of the PTY, if the program gets one.
     pub pty: Option<(u16, u16)>,
 }
 
-/// An event of a program.
+/// A chunk of a program's output, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessOutput {
-    /// On its standard output.
     Stdout(Vec<u8>),
-    /// On its standard error.
     Stderr(Vec<u8>),
     Pty(Bytes),
     End(ProcessEnd),
@@ -110,17 +107,14 @@ pub enum ProcessOutput {
 pub enum ProcessEnd {
     Exit(i32),
     Signal(i32),
-    /// Its time was over.
     TimedOut,
     Lost,
 }
 
-/// How a program went.
+/// The end and the output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessResult {
     pub end: ProcessEnd,
-    /// What it wrote to its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
     pub stderr: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! The output of a program and its end.
+//! Streams the output of a program up to its end.
 
 use tokio::sync::mpsc;
 use wire::Stream;
@@ -9,53 +9,53 @@ use api::error::Problem;
 use engine::terminal::{Execution, TerminalError, WatchEvent, WatchFrom, WatcherUpdate};
 use model::{Command, CommandId};
 
-/// How often an output that stays open for long is polled.
+/// How often output is polled that stays open after the end of its command.
 const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What the line editor of bash writes to standard error when a program cannot be executed, and the exit
-/// codes for that.
+/// The escape sequence that readline writes to standard error when a program cannot be executed.
 const EDITOR_RESET: &[u8] = b"\x1b[?2004l\r";
+/// The exit codes of a program that cannot be executed.
 const NOT_EXECUTED: [i32; 2] = [126, 127];
 
-/// How long a program is listened to.
+/// When a stream of output ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// Until it has ended.
+    /// When the program has ended.
     Ended,
-    /// Until no process has its output open.
+    /// When no process has the output open.
     Closed,
 }
 
 impl Adapter {
-    /// Sends all output of a program, past and future, and at last how it ended.
+    /// Sends all output of a program, past and future, and then its end.
     pub async fn stream_output(
         &self,
         process: &SandboxProcess,
-        said: &mpsc::Sender<ProcessOutput>,
+        output: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
-        self.stream_until(process, Until::Ended, said).await
+        self.stream_until(process, Until::Ended, output).await
     }
 
     /// Sends all output of a program and of the processes that inherited its output.
     pub async fn stream_until_closed(
         &self,
         process: &SandboxProcess,
-        said: &mpsc::Sender<ProcessOutput>,
+        output: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
-        self.stream_until(process, Until::Closed, said).await
+        self.stream_until(process, Until::Closed, output).await
     }
 
     async fn stream_until(
         &self,
         process: &SandboxProcess,
         until: Until,
-        said: &mpsc::Sender<ProcessOutput>,
+        output: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         match &process.kind {
-            ProcessKind::Pty => self.stream_pty(process, said).await,
-            ProcessKind::Command { id, begins } => {
-                let begin = [(Stream::Stdout, 0), (Stream::Stderr, *begins)];
-                self.stream_command(process, id, begin, until, said).await
+            ProcessKind::Pty => self.stream_pty(process, output).await,
+            ProcessKind::Command { id, stderr_start } => {
+                let cursors = [(Stream::Stdout, 0), (Stream::Stderr, *stderr_start)];
+                self.stream_command(process, id, cursors, until, output).await
             }
         }
     }
@@ -66,16 +66,16 @@ impl Adapter {
         id: &CommandId,
         mut cursors: [(Stream, u64); 2],
         until: Until,
-        said: &mpsc::Sender<ProcessOutput>,
+        output: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         let mut execution = self.terminals.follow(&process.terminal, id).await;
         if let Some(execution) = &execution {
-            // If it has ended since, its output is complete.
+            // An error means that the command has ended since, so that its output is complete.
             let _ = execution.listen().await;
         }
         let mut last = until == Until::Ended;
-        // Held back until it is known whether the program could not be executed.
-        let mut reset = false;
+        // The escape sequence is withheld until we know whether the program could not be executed.
+        let mut withheld = false;
         loop {
             let over = execution.as_ref().is_none_or(Execution::is_over);
             if let Some(execution) = &mut execution {
@@ -90,7 +90,7 @@ impl Adapter {
                         self.terminals.output(&process.terminal, &command, *stream, *from, limit);
                     let chunk = match read.await {
                         Ok(chunk) => chunk,
-                        // It wrote nothing that was kept.
+                        // The command wrote nothing to this stream.
                         Err(TerminalError::NotKept) => break,
                         Err(error) => return Err(error.into()),
                     };
@@ -101,47 +101,50 @@ impl Adapter {
                     *from = chunk.next;
                     let piece = match stream {
                         Stream::Stderr => {
-                            let mut bytes = if reset { EDITOR_RESET.to_vec() } else { Vec::new() };
+                            let mut bytes =
+                                if withheld { EDITOR_RESET.to_vec() } else { Vec::new() };
                             bytes.extend(chunk.bytes);
-                            reset = bytes.ends_with(EDITOR_RESET);
-                            bytes
-                                .truncate(bytes.len() - if reset { EDITOR_RESET.len() } else { 0 });
+                            withheld = bytes.ends_with(EDITOR_RESET);
+                            let kept = if withheld { EDITOR_RESET.len() } else { 0 };
+                            bytes.truncate(bytes.len() - kept);
                             ProcessOutput::Stderr(bytes)
                         }
                         Stream::Stdout | Stream::Other(_) => ProcessOutput::Stdout(chunk.bytes),
                     };
-                    if said.send(piece).await.is_err() {
+                    if output.send(piece).await.is_err() {
                         return Ok(());
                     }
                 }
             }
             if over {
                 if !closed && !last {
-                    // Output written just before the last process closed it is read once more.
+                    // One more read returns what was written just before the last process closed the output.
                     last = tokio::select! {
                         more = self.more_of(process, &command, &cursors) => !more,
-                        () = said.closed() => return Ok(()),
+                        () = output.closed() => return Ok(()),
                     };
                     continue;
                 }
                 let end = process.end_of(&command);
-                if reset && !matches!(end, ProcessEnd::Exit(code) if NOT_EXECUTED.contains(&code)) {
-                    let _ = said.send(ProcessOutput::Stderr(EDITOR_RESET.to_vec())).await;
+                if withheld
+                    && !matches!(end, ProcessEnd::Exit(code) if NOT_EXECUTED.contains(&code))
+                {
+                    let _ = output.send(ProcessOutput::Stderr(EDITOR_RESET.to_vec())).await;
                 }
-                let _ = said.send(ProcessOutput::End(end)).await;
+                let _ = output.send(ProcessOutput::End(end)).await;
                 return Ok(());
             }
             if let Some(execution) = &mut execution {
                 tokio::select! {
                     more = execution.more() => more?,
-                    () = said.closed() => return Ok(()),
+                    () = output.closed() => return Ok(()),
                 }
             }
         }
     }
 
-    /// Waits until there is more output of a command that has ended, or no process has it open; `false`
-    /// when that is unknown.
+    /// Waits until a command that has ended has more output, or its output is closed. Returns `false` if no more
+    /// output can follow.
     async fn more_of(
         &self,
         process: &SandboxProcess,
@@ -154,11 +157,11 @@ impl Adapter {
         });
         let [stdout, stderr] = more.map(Box::pin);
         let first = futures_util::future::select(stdout, stderr).await;
-        // After a long wait the output is polled again.
+        // At the deadline the caller polls the output again.
         first.factor_first().0 || tokio::time::Instant::now() >= later
     }
 
-    /// The command as it is known now.
+    /// The current state of a command.
     async fn command_of(
         &self,
         id: &CommandId,
@@ -174,7 +177,7 @@ impl Adapter {
     async fn stream_pty(
         &self,
         process: &SandboxProcess,
-        said: &mpsc::Sender<ProcessOutput>,
+        output: &mpsc::Sender<ProcessOutput>,
     ) -> Result<(), Problem> {
         let terminal = &process.terminal;
         let from = WatchFrom::Offset(0);
@@ -191,14 +194,14 @@ impl Adapter {
             if let Some(exit) = exit
                 && watcher.offset() >= until
             {
-                let _ = said.send(ProcessOutput::End(end(exit))).await;
+                let _ = output.send(ProcessOutput::End(end(exit))).await;
                 return Ok(());
             }
-            let told = tokio::select! {
-                told = watcher.next() => told,
-                () = said.closed() => return Ok(()),
+            let update = tokio::select! {
+                update = watcher.next() => update,
+                () = output.closed() => return Ok(()),
             };
-            let piece = match told {
+            let piece = match update {
                 Ok(WatcherUpdate::Picture(picture)) => ProcessOutput::Pty(picture.data),
                 Ok(WatcherUpdate::Event(WatchEvent::Output { bytes, .. })) => {
                     ProcessOutput::Pty(bytes)
@@ -210,7 +213,7 @@ impl Adapter {
                 Err(_) => ProcessOutput::End(ProcessEnd::Lost),
             };
             let over = matches!(piece, ProcessOutput::End(_));
-            if said.send(piece).await.is_err() || over {
+            if output.send(piece).await.is_err() || over {
                 return Ok(());
             }
         }

@@ -1,4 +1,4 @@
-//! The programs of sandboxes by their process numbers.
+//! The programs of sandboxes by process id.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,12 +8,12 @@ use tokio::sync::OnceCell;
 use super::program::{ProcessKind, SandboxProcess};
 use model::{Terminal, ThreadId};
 
-/// Ended programs that a client can still query.
+/// The limit of ended programs that a client can still query.
 const MAX_ENDED: usize = 64;
-/// Ended terminals of programs that are kept.
+/// The limit of ended PTYs that are kept.
 const MAX_ENDED_TERMINALS: usize = 8;
 
-/// The programs of each sandbox that was asked for since the server started.
+/// The programs of each sandbox that was used since the server started.
 #[derive(Default)]
 pub struct ProcessTables(Mutex<HashMap<ThreadId, Arc<SandboxProcesses>>>);
 
@@ -38,7 +38,7 @@ pub struct SandboxProcesses {
 pub(super) struct ProcessTable {
     pub(super) running: HashMap<u32, Arc<SandboxProcess>>,
     pub(super) ended: Vec<Arc<SandboxProcess>>,
-    /// Workers that have nothing to do.
+    /// Workers that run no program.
     pub(super) idle: Vec<Terminal>,
 }
 
@@ -47,7 +47,7 @@ impl SandboxProcesses {
         self.inner.lock()
     }
 
-    /// The one that runs under this number or name.
+    /// The running program with this process id or tag.
     pub fn running(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<SandboxProcess>> {
         let inner = self.inner();
         match (pid, tag) {
@@ -59,8 +59,8 @@ impl SandboxProcesses {
         }
     }
 
-    /// The program that runs under this number or name, or the last one that ended.
-    pub fn found(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<SandboxProcess>> {
+    /// The running program with this process id or tag, or else the last one that ended.
+    pub fn find(&self, pid: Option<u32>, tag: Option<&str>) -> Option<Arc<SandboxProcess>> {
         self.running(pid, tag).or_else(|| {
             let inner = self.inner();
             let is = |it: &&Arc<SandboxProcess>| match (pid, tag) {
@@ -71,7 +71,7 @@ impl SandboxProcesses {
         })
     }
 
-    /// All that run, by number.
+    /// The running programs, by process id.
     pub fn all(&self) -> Vec<Arc<SandboxProcess>> {
         let mut all: Vec<_> = self.inner().running.values().cloned().collect();
         all.sort_by_key(|process| process.pid);
@@ -82,7 +82,7 @@ impl SandboxProcesses {
         self.inner().running.insert(process.pid, process);
     }
 
-    /// Records an end and frees the worker; returns the terminals of ended programs beyond the limit.
+    /// Records an end and frees the worker. Returns the terminals of ended programs beyond the limit.
     pub(super) fn end(&self, process: &Arc<SandboxProcess>) -> Vec<Terminal> {
         let mut inner = self.inner();
         if inner.running.get(&process.pid).is_some_and(|it| Arc::ptr_eq(it, process)) {
@@ -95,15 +95,15 @@ impl SandboxProcesses {
         while inner.ended.len() > MAX_ENDED {
             inner.ended.remove(0);
         }
-        let of_terminals = inner
+        let ptys = inner
             .ended
             .iter()
             .filter(|it| matches!(it.kind, ProcessKind::Pty))
             .cloned()
             .collect::<Vec<_>>();
-        let surplus = of_terminals.len().saturating_sub(MAX_ENDED_TERMINALS);
-        let gone = &of_terminals[..surplus];
-        inner.ended.retain(|it| !gone.iter().any(|other| Arc::ptr_eq(it, other)));
-        gone.iter().map(|it| it.terminal.clone()).collect()
+        let surplus = ptys.len().saturating_sub(MAX_ENDED_TERMINALS);
+        let removed = &ptys[..surplus];
+        inner.ended.retain(|it| !removed.iter().any(|other| Arc::ptr_eq(it, other)));
+        removed.iter().map(|it| it.terminal.clone()).collect()
     }
 }

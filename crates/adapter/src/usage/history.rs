@@ -1,4 +1,4 @@
-//! Measurements of sandboxes, as far back as they are kept.
+//! The history of resource usage of each sandbox.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 
 use model::{ThreadId, Timestamp};
 
-/// Measurements that are kept of a sandbox; the oldest go first.
+/// The limit of measurements per sandbox; the oldest are dropped first.
 const MAX_MEASUREMENTS: usize = 360;
-/// The shortest time between two measurements that are kept.
+/// The minimum time between two recorded measurements.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a sandbox has to use: processors, bytes of memory, bytes of disk.
+/// The resources of a sandbox; memory and disk are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxSize {
-    /// Processors; a part of one counts as one.
+    /// The number of CPUs, rounded up.
     pub cpus: u64,
     pub memory: u64,
     pub disk: u64,
 }
 
-/// What a sandbox uses at one moment.
+/// The resource usage of a sandbox at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UsageSample {
     pub(super) at: Timestamp,
@@ -36,8 +36,8 @@ pub struct UsageSample {
 }
 
 impl UsageSample {
-    /// As the control plane writes it.
-    pub fn of_control(&self) -> Value {
+    /// The measurement in the JSON format of a control plane.
+    pub fn control_json(&self) -> Value {
         json!({
             "timestamp": self.at.to_string(),
             "timestampUnix": self.at.as_second(),
@@ -52,8 +52,8 @@ impl UsageSample {
         })
     }
 
-    /// As the daemon writes it.
-    pub fn of_daemon(&self) -> Value {
+    /// The measurement in the JSON format of the daemon inside a sandbox.
+    pub fn daemon_json(&self) -> Value {
         json!({
             "ts": self.at.as_second(),
             "cpu_count": self.size.cpus,
@@ -68,7 +68,7 @@ impl UsageSample {
     }
 }
 
-/// What sandboxes have used, each as far back as it is kept.
+/// The recent measurements of all sandboxes.
 #[derive(Default)]
 pub struct UsageHistory(Mutex<HashMap<ThreadId, VecDeque<UsageSample>>>);
 
@@ -77,28 +77,28 @@ impl UsageHistory {
         self.0.lock().get(id)?.back().copied()
     }
 
-    pub(super) fn keep(&self, id: &ThreadId, used: UsageSample) {
+    /// Records a measurement, unless the last one is too recent.
+    pub(super) fn record(&self, id: &ThreadId, used: UsageSample) {
         let mut all = self.0.lock();
-        let kept = all.entry(id.clone()).or_default();
-        let apart = |last: &UsageSample| {
+        let recorded = all.entry(id.clone()).or_default();
+        let is_due = |last: &UsageSample| {
             used.at.duration_since(last.at) >= MIN_INTERVAL.try_into().unwrap_or_default()
         };
-        // Of many at once the first is as good as any.
-        if kept.back().is_none_or(apart) {
-            kept.push_back(used);
+        if recorded.back().is_none_or(is_due) {
+            recorded.push_back(used);
         }
-        while kept.len() > MAX_MEASUREMENTS {
-            kept.pop_front();
+        while recorded.len() > MAX_MEASUREMENTS {
+            recorded.pop_front();
         }
     }
 
     pub(super) fn between(&self, id: &ThreadId, from: i64, to: i64) -> Vec<UsageSample> {
         let all = self.0.lock();
-        let kept = all.get(id).into_iter().flatten();
-        kept.filter(|used| (from..=to).contains(&used.at.as_second())).copied().collect()
+        let recorded = all.get(id).into_iter().flatten();
+        recorded.filter(|used| (from..=to).contains(&used.at.as_second())).copied().collect()
     }
 
-    /// A sandbox is gone.
+    /// Removes the measurements of a deleted sandbox.
     pub fn forget(&self, id: &ThreadId) {
         self.0.lock().remove(id);
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measurements_are_kept_apart_and_bounded() {
+    fn measurements_have_a_minimum_distance_and_a_limit() {
         let usage = UsageHistory::default();
         let id: ThreadId = "t".parse().unwrap();
         let size = SandboxSize { cpus: 1, memory: 1, disk: 1 };
@@ -122,7 +122,7 @@ mod tests {
             size,
         };
         for ms in [1000, 1500, 2000, 3100] {
-            usage.keep(&id, used(ms));
+            usage.record(&id, used(ms));
         }
         let seconds = |from, to| -> Vec<i64> {
             usage.between(&id, from, to).iter().map(|used| used.at.as_second()).collect()
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(seconds(0, 10), [1, 2, 3]);
         assert_eq!(seconds(2, 2), [2]);
         for second in 10..10 + MAX_MEASUREMENTS as i64 {
-            usage.keep(&id, used(second * 1000));
+            usage.record(&id, used(second * 1000));
         }
         assert_eq!(seconds(0, i64::MAX).len(), MAX_MEASUREMENTS);
         assert_eq!(seconds(0, 9), [] as [i64; 0]);

@@ -1,7 +1,7 @@
-//! The resource usage of sandboxes, now and over time.
+//! The resource usage of sandboxes, current and over time.
 //!
-//! A measurement is kept whenever a client asks for one, and periodically, for as long as the
-//! server runs and the sandbox lives.
+//! A measurement is recorded whenever a client requests one, and periodically. The history is in memory: it ends
+//! with the server or the sandbox.
 
 mod history;
 
@@ -18,11 +18,11 @@ use provider::ResourceLimits;
 use store::{SandboxFilter, SandboxRecord};
 
 const MEASURE_INTERVAL: Duration = Duration::from_secs(30);
-/// Sandboxes that are measured without a request.
+/// The limit of sandboxes that are measured periodically.
 const MAX_MEASURED_SANDBOXES: usize = 200;
 
 impl SandboxSize {
-    /// Of the sandbox on this lease.
+    /// The size of the sandbox on this lease.
     pub fn of(app: &Adapter, lease: Option<&Lease>) -> SandboxSize {
         let limits = match lease {
             Some(lease) => limits(app, lease),
@@ -31,12 +31,12 @@ impl SandboxSize {
         SandboxSize::within(app, limits)
     }
 
-    /// Of one that asks for nothing.
+    /// The size of a sandbox whose request names none.
     pub fn default_size(app: &Adapter) -> SandboxSize {
         SandboxSize::of(app, None)
     }
 
-    /// Within these limits; where there are none, of this machine.
+    /// The size that these limits allow; without a limit it is the machine's.
     fn within(app: &Adapter, limits: Option<ResourceLimits>) -> SandboxSize {
         let cpus = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let memory = || {
@@ -52,7 +52,7 @@ impl SandboxSize {
     }
 }
 
-/// What the instance of a lease may use, where that is limited.
+/// The resource limits of a lease's instance, if it has any.
 fn limits(app: &Adapter, lease: &Lease) -> Option<ResourceLimits> {
     limits_on(app, &lease.provider, &lease.spec, Some(&lease.lease_id))
 }
@@ -66,7 +66,7 @@ fn limits_on(
     app.leases.providers().named(provider).ok()?.limits()?.limits_of(spec, lease)
 }
 
-/// How much of the machine's disk is used, and how much there is.
+/// The used and the total bytes of the disk that holds the server's home directory.
 fn disk_bytes(app: &Adapter) -> (u64, u64) {
     match rustix::fs::statvfs(&app.settings.home) {
         Ok(disk) => ((disk.f_blocks - disk.f_bfree) * disk.f_frsize, disk.f_blocks * disk.f_frsize),
@@ -75,14 +75,14 @@ fn disk_bytes(app: &Adapter) -> (u64, u64) {
 }
 
 impl UsageSample {
-    /// Of this sandbox, now; it is kept.
+    /// Measures a sandbox and records the result.
     pub async fn of(app: &Adapter, sandbox: &SandboxRecord) -> Result<UsageSample, Problem> {
         let at = app.now().at;
         let lease = &sandbox.lease;
         let metrics = app.leases.metrics(lease).await?.unwrap_or_default();
         let usage = &app.state.usage;
         let size = SandboxSize::of(app, Some(lease));
-        // Since the last measurement, or since it was made where there is none of this instance.
+        // The CPU usage since the last measurement of this instance, or else since the instance started.
         let began = lease.instance();
         let began = began.map_or(sandbox.row.started_at, |(instance, _)| instance.started_at);
         let last = usage.last(sandbox.id()).filter(|it| it.cpu_us <= metrics.cpu_us);
@@ -100,11 +100,11 @@ impl UsageSample {
             disk: if metrics.disk_bytes > 0 { metrics.disk_bytes } else { disk_bytes(app).0 },
             size,
         };
-        usage.keep(sandbox.id(), used);
+        usage.record(sandbox.id(), used);
         Ok(used)
     }
 
-    /// Of this sandbox between two moments, in seconds; now is measured, too.
+    /// The measurements of a sandbox between two times, in seconds since 1970, including one of the present.
     pub async fn between(
         app: &Adapter,
         sandbox: &SandboxRecord,
@@ -113,7 +113,7 @@ impl UsageSample {
     ) -> Result<Vec<UsageSample>, Problem> {
         let used = UsageSample::of(app, sandbox).await?;
         let mut all = app.state.usage.between(sandbox.id(), from, to);
-        // One that was too close to the last is not kept, but is what was asked for.
+        // A measurement too soon after the last one was not recorded, but belongs to the answer.
         if (from..=to).contains(&used.at.as_second()) && all.last().is_none_or(|it| it.at < used.at)
         {
             all.push(used);
@@ -122,8 +122,8 @@ impl UsageSample {
     }
 }
 
-/// Measures the running sandboxes of this machine every so often. Those of a cloud provider are only
-/// measured on request.
+/// Measures the running sandboxes of this machine periodically. Sandboxes at cloud providers are measured on
+/// request only.
 pub async fn measure(app: &Adapter) {
     loop {
         tokio::time::sleep(MEASURE_INTERVAL).await;
@@ -136,7 +136,7 @@ pub async fn measure(app: &Adapter) {
             if limits(app, &sandbox.lease).is_some()
                 && let Err(problem) = UsageSample::of(app, sandbox).await
             {
-                tracing::debug!(sandbox = %sandbox.id(), detail = problem.detail(), "not measured");
+                tracing::debug!(sandbox = %sandbox.id(), detail = problem.detail(), "cannot measure a sandbox");
             }
         }
     }

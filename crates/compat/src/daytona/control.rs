@@ -1,4 +1,4 @@
-//! The control plane: sandboxes are created, shown, started, stopped, paused, archived and deleted.
+//! The control plane: creates, shows, starts, stops, pauses, archives and deletes sandboxes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     DaytonaApi, DaytonaJson, DaytonaRefusal, ORIGIN, TOOLBOX,
-    image::{self, BuildInfo},
+    image::BuildInfo,
     network::NetworkSettings,
     size::SizeRequest,
     view::{
@@ -16,6 +16,7 @@ use super::{
         DEFAULT_AUTO_STOP_MINUTES, DEFAULT_SNAPSHOT, USER, find, port_url, toolbox_url,
     },
     volume::DaytonaMount,
+    waiting_sandbox,
 };
 use adapter::{Adapter, new_sandbox::NewSandbox, port, vendor::VendorApi};
 use engine::sandbox::UNLIMITED_SESSION;
@@ -25,7 +26,7 @@ const MAX_LABELS: usize = 100;
 const MAX_LABEL_BYTES: usize = 8 << 10;
 const MAX_NAME_BYTES: usize = 255;
 
-/// What a client asks for. Unknown fields belong to a later version of the API and are ignored.
+/// A request for a sandbox. Unknown fields belong to a later version of the API and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CreateDaytonaSandbox {
@@ -55,38 +56,41 @@ pub(super) struct CreateDaytonaSandbox {
 }
 
 impl CreateDaytonaSandbox {
-    /// Refuses contradictions, and options that could not be honoured.
+    /// Refuses contradictory and unsupported options.
     fn check(&self) -> Result<(), DaytonaRefusal> {
-        let set = |minutes: Option<u64>| minutes.is_some_and(|minutes| minutes > 0);
-        if set(self.auto_stop_interval) && set(self.auto_pause_interval) {
+        let is_set = |minutes: Option<u64>| minutes.is_some_and(|minutes| minutes > 0);
+        if is_set(self.auto_stop_interval) && is_set(self.auto_pause_interval) {
             let message = "autoStopInterval and autoPauseInterval are mutually exclusive";
             return Err(DaytonaRefusal::bad(message));
         }
-        if set(self.auto_pause_interval) && self.auto_delete_interval == Some(0) {
-            let message = "a sandbox that is deleted when it stops cannot be paused by itself";
+        if is_set(self.auto_pause_interval) && self.auto_delete_interval == Some(0) {
+            let message = "a sandbox that is deleted when it stops cannot be paused automatically";
             return Err(DaytonaRefusal::bad(message));
         }
         let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        for (asked, what) in [
+        for (is_requested, feature) in [
             (self.secrets.as_ref().is_some_and(|all| !all.is_empty()), "secrets"),
             (self.kvm == Some(true), "virtual machines in sandboxes"),
             (given(&self.linked_sandbox), "linked sandboxes"),
             (given(&self.outbound_proxy_url), "outbound proxies"),
         ] {
-            if asked {
-                return Err(DaytonaRefusal::bad(format!("{what} are not supported")));
+            if is_requested {
+                return Err(DaytonaRefusal::bad(format!("{feature} are not supported")));
             }
         }
         match self.user.as_deref() {
             None | Some("" | "root") => {}
             Some(user) if user == DaytonaApi.user() => {}
             Some(user) => {
-                let message = format!("there is no user {user}; a sandbox has daytona and root");
+                let message =
+                    format!("unknown user {user}; a sandbox has the users daytona and root");
                 return Err(DaytonaRefusal::bad(message));
             }
         }
         if self.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(DaytonaRefusal::bad(format!("a name has {MAX_NAME_BYTES} bytes at most")));
+            return Err(DaytonaRefusal::bad(format!(
+                "a name may have up to {MAX_NAME_BYTES} bytes"
+            )));
         }
         check_labels(self.labels.as_ref().unwrap_or(&BTreeMap::new()))
     }
@@ -94,19 +98,19 @@ impl CreateDaytonaSandbox {
 
 pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), DaytonaRefusal> {
     if labels.len() > MAX_LABELS {
-        return Err(DaytonaRefusal::bad(format!("a sandbox has {MAX_LABELS} labels at most")));
+        return Err(DaytonaRefusal::bad(format!("a sandbox may have up to {MAX_LABELS} labels")));
     }
-    let long = |(name, value): (&String, &String)| {
+    let is_invalid = |(name, value): (&String, &String)| {
         name.is_empty() || name.len() + value.len() > MAX_LABEL_BYTES
     };
-    if labels.iter().any(long) {
-        let message = format!("a label has a name, and {MAX_LABEL_BYTES} bytes at most");
+    if labels.iter().any(is_invalid) {
+        let message = format!("a label needs a name and may have up to {MAX_LABEL_BYTES} bytes");
         return Err(DaytonaRefusal::bad(message));
     }
     Ok(())
 }
 
-/// The policy that stops a sandbox after so many minutes without use; 0 means never.
+/// The policy that stops a sandbox after a number of idle minutes; 0 means never.
 pub(super) fn stop_policy(minutes: u64) -> SessionPolicy {
     if minutes == 0 {
         return UNLIMITED_SESSION;
@@ -115,7 +119,8 @@ pub(super) fn stop_policy(minutes: u64) -> SessionPolicy {
     SessionPolicy { idle_timeout_s, on_expiry: OnExpiry::Stop, ..UNLIMITED_SESSION }
 }
 
-/// The policy that pauses a sandbox after so many minutes without use, or else stops it.
+/// The policy that pauses or stops a sandbox after a number of idle minutes; `pause` takes precedence unless it
+/// is 0.
 pub(super) fn idle_policy(stop: u64, pause: u64) -> SessionPolicy {
     match pause {
         0 => stop_policy(stop),
@@ -123,66 +128,66 @@ pub(super) fn idle_policy(stop: u64, pause: u64) -> SessionPolicy {
     }
 }
 
-/// A number of minutes of which 0 means for ever.
+/// A lifetime in minutes; 0 means unlimited.
 pub(super) fn lifetime(minutes: u64) -> Option<Duration> {
     (minutes > 0).then(|| Duration::from_secs(minutes.saturating_mul(60)))
 }
 
-/// The time after a stop at which a sandbox is deleted; a negative number of minutes means never.
+/// The time between the stop and the deletion of a sandbox; a negative number of minutes means never.
 pub(super) fn delete_after_stop(minutes: i64) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(minutes).ok()?.saturating_mul(60)))
 }
 
-pub(super) fn port_access(public: bool) -> PortAccess {
-    if public { PortAccess::Public } else { PortAccess::Token }
-}
-
 pub(super) async fn create(
     State(app): State<Adapter>,
-    DaytonaJson(asked): DaytonaJson<CreateDaytonaSandbox>,
+    DaytonaJson(request): DaytonaJson<CreateDaytonaSandbox>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    asked.check()?;
-    let mut settings = asked.size.settings()?;
-    let volumes = asked.volumes.unwrap_or_default();
+    request.check()?;
+    let mut settings = request.size.settings()?;
+    let volumes = request.volumes.unwrap_or_default();
     app.mount_volumes(&mut settings, volumes.into_iter().map(Into::into).collect()).await?;
     let egress = NetworkSettings {
-        network_block_all: asked.network_block_all,
-        network_allow_list: asked.network_allow_list,
-        domain_allow_list: asked.domain_allow_list,
+        network_block_all: request.network_block_all,
+        network_allow_list: request.network_allow_list,
+        domain_allow_list: request.domain_allow_list,
     };
-    let env = asked.env.unwrap_or_default();
+    let env = request.env.unwrap_or_default();
     api::check_env(Some(&env), "/env")?;
     let id = uuid::Uuid::now_v7().to_string();
-    let name = free_name(&app, asked.name, &id).await?;
-    let pause = asked.auto_pause_interval.unwrap_or(0);
+    let name = free_name(&app, request.name, &id).await?;
+    let pause = request.auto_pause_interval.unwrap_or(0);
     let default_stop = if pause > 0 { 0 } else { DEFAULT_AUTO_STOP_MINUTES };
-    let stop = asked.auto_stop_interval.unwrap_or(default_stop);
-    let archive = asked.auto_archive_interval.unwrap_or(DEFAULT_AUTO_ARCHIVE_MINUTES);
+    let stop = request.auto_stop_interval.unwrap_or(default_stop);
+    let archive = request.auto_archive_interval.unwrap_or(DEFAULT_AUTO_ARCHIVE_MINUTES);
     let mut extra = BTreeMap::from([
         (AUTO_STOP.to_owned(), stop.to_string()),
         (AUTO_PAUSE.to_owned(), pause.to_string()),
         (AUTO_ARCHIVE.to_owned(), archive.to_string()),
     ]);
-    if let Some(user) = asked.user.filter(|user| !user.is_empty()) {
+    if let Some(user) = request.user.filter(|user| !user.is_empty()) {
         extra.insert(USER.to_owned(), user);
     }
     extra.extend(egress.extra());
-    let template = asked.snapshot.or(asked.image).unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
+    let template =
+        request.snapshot.or(request.image).unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
     let new = NewSandbox {
         name: Some(name),
-        timeout: lifetime(asked.ttl_minutes.unwrap_or(0)),
-        delete_after_stop: delete_after_stop(asked.auto_delete_interval.unwrap_or(-1)),
-        port_access: port_access(asked.public == Some(true)),
+        timeout: lifetime(request.ttl_minutes.unwrap_or(0)),
+        delete_after_stop: delete_after_stop(request.auto_delete_interval.unwrap_or(-1)),
+        port_access: match request.public {
+            Some(true) => PortAccess::Public,
+            Some(false) | None => PortAccess::Token,
+        },
         env,
-        labels: asked.labels.unwrap_or_default(),
+        labels: request.labels.unwrap_or_default(),
         extra,
         policy: idle_policy(stop, pause),
         network: egress.network(),
         settings,
         ..NewSandbox::new(&DaytonaApi, id.parse().expect("a uuid is an id"), template)
     };
-    let new = match &asked.build_info {
-        Some(info) => match image::create_sandbox(&app, info, new).await? {
+    let new = match &request.build_info {
+        Some(info) => match waiting_sandbox::create(&app, info, new).await? {
             Ok(waiting) => return Ok(waiting),
             Err(new) => new,
         },
@@ -192,13 +197,13 @@ pub(super) async fn create(
     Ok(axum::Json(view::sandbox(&app, &sandbox)))
 }
 
-/// The name of a new sandbox, which no other has; its id if no name is asked for.
+/// Checks that the requested name of a new sandbox is free. Returns the id if no name is requested.
 pub(super) async fn free_name(
     app: &Adapter,
-    asked: Option<String>,
+    requested: Option<String>,
     id: &str,
 ) -> Result<String, DaytonaRefusal> {
-    let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned());
+    let name = requested.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned());
     if app.sandboxes.named(&ProjectId::default_project(), ORIGIN, &name).await?.is_some() {
         let message = format!("Sandbox with name {name} already exists");
         return Err(DaytonaRefusal::new(axum::http::StatusCode::CONFLICT, message));
@@ -220,7 +225,7 @@ pub(super) async fn config(State(app): State<Adapter>) -> axum::Json<Value> {
         "maintananceMode": false,
         "linkedAccountsEnabled": false,
         "announcements": {},
-        // There is no sign-in with another identity provider: the key is the server's token.
+        // There is no external identity provider: the API key is the server's token.
         "oidc": {"issuer": "", "clientId": "", "audience": "", "provider": ""},
     }))
 }
@@ -229,7 +234,7 @@ pub(super) async fn show(
     State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    if let Some(waiting) = image::show_waiting(&app, &name).await? {
+    if let Some(waiting) = waiting_sandbox::show(&app, &name).await? {
         return Ok(axum::Json(waiting));
     }
     Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
@@ -239,15 +244,15 @@ pub(super) async fn delete(
     State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    if let Some(gone) = image::forget_waiting(&app, &name).await? {
-        return Ok(axum::Json(gone));
+    if let Some(cancelled) = waiting_sandbox::cancel(&app, &name).await? {
+        return Ok(axum::Json(cancelled));
     }
     let sandbox = find(&app, &name).await?;
     app.delete_sandbox(sandbox.id()).await?;
     Ok(axum::Json(view::sandbox_as(&app, &sandbox, "destroyed")))
 }
 
-/// Starts a sandbox that was stopped or paused, with its files and the state of its shells.
+/// Starts a stopped or paused sandbox with its files and the state of its shells.
 pub(super) async fn start(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -258,7 +263,7 @@ pub(super) async fn start(
     Ok(axum::Json(view::sandbox(&app, &sandbox)))
 }
 
-/// Stops a sandbox: its processes end, its files stay.
+/// Stops a sandbox: its processes end, its files are kept.
 pub(super) async fn stop(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -267,8 +272,7 @@ pub(super) async fn stop(
     Ok(axum::Json(view::sandbox(&app, &stopped)))
 }
 
-/// Marks a stopped sandbox as archived. Nothing is moved elsewhere: a stopped sandbox costs no more than
-/// its disk.
+/// Marks a stopped sandbox as archived. Its files stay where they are: a stopped sandbox uses only its disk.
 pub(super) async fn archive(
     State(app): State<Adapter>,
     Path(name): Path<String>,

@@ -1,4 +1,4 @@
-//! Copies of sandboxes: forks, and snapshots that later ones are made from.
+//! Copies of sandboxes: forks and snapshots.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use super::{
 use adapter::{Adapter, build::is_of_build, copy::has_snapshot, new_sandbox::NewSandbox};
 use model::Timestamp;
 
-/// Snapshots of a page.
+/// The limit of snapshots per page.
 const MAX_PAGE: usize = 100;
-/// Facts of a sandbox that its forks do not share, by the beginnings of their names.
+/// The prefixes of the keys that a fork does not copy from the sandbox.
 const NOT_FORKED: [&str; 3] = ["snapshot.", "signing", "expired."];
 
-/// What a copy is to be called.
+/// The requested name of a copy.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CopyName {
@@ -34,7 +34,7 @@ pub(super) struct CopyName {
 pub(super) async fn fork(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    DaytonaJson(asked): DaytonaJson<CopyName>,
+    DaytonaJson(request): DaytonaJson<CopyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let (id, row) = (uuid::Uuid::now_v7().to_string(), &sandbox.row);
@@ -42,7 +42,7 @@ pub(super) async fn fork(
     extra.retain(|name, _| !NOT_FORKED.iter().any(|prefix| name.starts_with(prefix)));
     let stop = number(&sandbox, AUTO_STOP).unwrap_or(DEFAULT_AUTO_STOP_MINUTES);
     let new = NewSandbox {
-        name: Some(free_name(&app, asked.name, &id).await?),
+        name: Some(free_name(&app, request.name, &id).await?),
         delete_after_stop: row.delete_after_stop,
         port_access: row.port_access,
         env: sandbox.thread.env.clone(),
@@ -55,18 +55,18 @@ pub(super) async fn fork(
     Ok(axum::Json(view::sandbox(&app, &fork)))
 }
 
-/// Keeps the files of a sandbox under a name.
+/// Takes a named snapshot of a sandbox's files.
 pub(super) async fn snapshot(
     State(app): State<Adapter>,
     Path(id): Path<String>,
-    DaytonaJson(asked): DaytonaJson<CopyName>,
+    DaytonaJson(request): DaytonaJson<CopyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &id).await?;
-    app.snapshot_sandbox(&sandbox, &asked.name.unwrap_or_default()).await?;
+    app.snapshot_sandbox(&sandbox, &request.name.unwrap_or_default()).await?;
     Ok(axum::Json(view::sandbox(&app, &find(&app, &id).await?)))
 }
 
-/// Which snapshots are asked for.
+/// The requested page of snapshots.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SnapshotPageQuery {
@@ -86,7 +86,7 @@ pub(super) async fn list(
         return Err(DaytonaRefusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
     let page = filter.page.unwrap_or(1).max(1);
-    let mut all = described(&app).await?;
+    let mut all = all_snapshots(&app).await?;
     all.retain(|name, it| {
         filter.name.as_ref().is_none_or(|part| name.contains(part))
             && filter.source_sandbox_id.as_ref().is_none_or(|id| it["sourceSandboxId"] == **id)
@@ -98,13 +98,13 @@ pub(super) async fn list(
     Ok(axum::Json(json!({"items": items, "total": total, "page": page, "totalPages": pages})))
 }
 
-/// Every snapshot as clients read it.
-async fn described(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
-    let sandboxes = app.sandboxes.all(view::own()).await?;
+/// The JSON of all snapshots by name.
+async fn all_snapshots(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefusal> {
+    let sandboxes = app.sandboxes.all(view::daytona_sandboxes()).await?;
     let size = DaytonaSize::default_size(app);
-    let describe = |(name, at): (String, Timestamp)| {
+    let view = |(name, at): (String, Timestamp)| {
         let source = sandboxes.iter().find(|sandbox| has_snapshot(sandbox, &name));
-        let shown = json!({
+        let snapshot = json!({
             "id": name,
             "name": name,
             "general": name == DEFAULT_SNAPSHOT,
@@ -121,11 +121,11 @@ async fn described(app: &Adapter) -> Result<BTreeMap<String, Value>, DaytonaRefu
             "lastUsedAt": null,
             "sourceSandboxId": source.map(|sandbox| sandbox.id()),
         });
-        (name, shown)
+        (name, snapshot)
     };
-    let made = app.snapshots().await?.into_iter().filter(|(name, _)| !is_of_build(name));
+    let taken = app.snapshots().await?.into_iter().filter(|(name, _)| !is_of_build(name));
     let general = (DEFAULT_SNAPSHOT.to_owned(), Timestamp::UNIX_EPOCH);
-    let mut all: BTreeMap<_, _> = [general].into_iter().chain(made).map(describe).collect();
+    let mut all: BTreeMap<_, _> = [general].into_iter().chain(taken).map(view).collect();
     all.extend(image::all(app).await?);
     Ok(all)
 }
@@ -138,12 +138,12 @@ pub(super) async fn show(
     State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let all = described(&app).await?;
+    let all = all_snapshots(&app).await?;
     let found = all.into_iter().find(|(known, it)| *known == name || it["id"] == *name);
     found.map(|(_, it)| axum::Json(it)).ok_or_else(|| missing(&name))
 }
 
-/// Every snapshot that is there can be used; there is nothing to do.
+/// Does nothing: every existing snapshot is active.
 pub(super) async fn activate(
     app: State<Adapter>,
     name: Path<String>,

@@ -1,4 +1,4 @@
-//! Daytona's API as the guard sees it. Ports of its sandboxes have names like E2B's, whose door serves them.
+//! Daytona's API for the guard. Ports of its sandboxes have host names like E2B's, whose `Door` serves them.
 
 use api::{Door, door::Credential, error::Problem};
 use axum::{
@@ -10,13 +10,13 @@ use axum::{
 use super::{DaytonaRefusal, link::FileLink};
 use adapter::Adapter;
 
-/// The prefix of every path.
+/// The prefix of all paths of this API.
 const PREFIX: &str = "/daytona";
 /// Query parameters that clients send once per value.
 const LISTS: [&str; 6] =
     ["state", "sandbox_ids", "states", "snapshots", "regionIds", "metricNames"];
 
-/// The door of Daytona's clients.
+/// The entrance of Daytona's clients.
 pub struct DaytonaDoor(pub Adapter);
 
 impl Door for DaytonaDoor {
@@ -34,7 +34,7 @@ impl Door for DaytonaDoor {
         Credential::Signature { holder, check: Box::pin(async move { link.opens(&app).await }) }
     }
 
-    /// A client of the event socket sends its token in the first message, and receives nothing before.
+    /// A client of the event socket sends its token in the first message and receives nothing before.
     fn is_open(&self, method: &Method, path: &str) -> bool {
         *method == Method::GET && matches!(path, "/daytona/socket.io/" | "/daytona/api/socket.io/")
     }
@@ -48,14 +48,14 @@ impl Door for DaytonaDoor {
     }
 }
 
-/// Whether a path is one of Daytona's.
+/// Whether a path belongs to this API.
 fn is_path(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Whether the body is a file, which is streamed and may be large.
 fn is_file_upload(path: &str) -> bool {
-    let file = |name: &str| path.ends_with(name);
+    let is_route = |name: &str| path.ends_with(name);
     is_path(path)
-        && ["/files/bulk-upload", "/files/upload", "/files/upload-v2"].into_iter().any(file)
+        && ["/files/bulk-upload", "/files/upload", "/files/upload-v2"].into_iter().any(is_route)
 }

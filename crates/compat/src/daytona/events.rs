@@ -1,11 +1,12 @@
-//! Events of sandboxes: Socket.IO over a WebSocket, as far as clients use it.
+//! Events of sandboxes: the part of Socket.IO over a WebSocket that clients use.
 //!
 //! ```text
-//!   us  0{…}                              the connection is open, with its ping interval
-//!   they 40{"token":…}                     their token: nothing is sent before it
-//!   us  40{…} | 44{…}                      welcome, or not
-//!   us  42["sandbox.state.updated",{…}]    again and again
-//!   us  2        they 3                    are you there? yes
+//!   server  0{…}                              the connection is open, with its ping interval
+//!   client  40{"token":…}                     authenticates; nothing is sent before
+//!   server  40{…} | 44{…}                     accepted or refused
+//!   server  42["sandbox.state.updated",{…}]   an event
+//!   server  2                                 ping
+//!   client  3                                 pong
 //! ```
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -29,14 +30,13 @@ use api::budget::ClientConnection;
 use base::event::{Delivery, EventKind};
 use model::{LeaseId, ThreadId};
 
-/// Clients with the token at the same time. Those without are bounded as all unauthenticated connections.
+/// The limit of authenticated clients. Others count as unauthenticated connections, which have their own limit.
 const MAX_LISTENERS: usize = 1_000;
 static LISTENERS: Semaphore = Semaphore::const_new(MAX_LISTENERS);
-/// How long a client may take to say who it is.
+/// How long a client may take to send its token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is asked whether it is there.
 const PING_INTERVAL: Duration = Duration::from_secs(25);
-/// Bytes of what a client says.
+/// The limit of a client's message.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) async fn connect(
@@ -49,7 +49,7 @@ pub(super) async fn connect(
     upgrade.on_upgrade(move |socket| {
         tasks.track_future(async move {
             tokio::select! {
-                // The failure of a connection needs no report.
+                // A failed connection is not reported.
                 _ = serve(&app, &connection, socket) => {}
                 () = app.stopping.cancelled() => {}
             }
@@ -80,15 +80,16 @@ async fn serve(
         "maxPayload": MAX_MESSAGE_BYTES,
     });
     send(&mut socket, format!("0{open}")).await?;
-    let given = timeout(TOKEN_TIMEOUT, introduced(&mut socket)).await.ok().flatten();
-    let admitted = app.auth.is_open() || given.is_some_and(|given| app.auth.token(&given));
-    if !admitted {
+    let given = timeout(TOKEN_TIMEOUT, receive_token(&mut socket)).await.ok().flatten();
+    let is_authenticated = app.auth.is_open() || given.is_some_and(|given| app.auth.token(&given));
+    if !is_authenticated {
         app.auth.failed(std::time::Instant::now());
-        return refuse(socket, "no valid token was given").await;
+        return refuse(socket, "invalid token").await;
     }
     connection.becomes_owner();
-    let Ok(_room) = LISTENERS.try_acquire() else {
-        let message = format!("{MAX_LISTENERS} clients listen already; ask for the state instead");
+    let Ok(_permit) = LISTENERS.try_acquire() else {
+        let message =
+            format!("{MAX_LISTENERS} clients are already connected; poll the state instead");
         return refuse(socket, &message).await;
     };
     let mut events = app.events.subscribe(None);
@@ -96,33 +97,33 @@ async fn serve(
     let mut pings = interval(PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pings.tick().await;
-    let mut there = true;
-    let mut told = HashMap::new();
+    let mut is_alive = true;
+    let mut sent_states = HashMap::new();
     loop {
         tokio::select! {
             _ = pings.tick() => {
-                if !std::mem::take(&mut there) {
+                if !std::mem::take(&mut is_alive) {
                     return Ok(());
                 }
                 send(&mut socket, "2".to_owned()).await?;
             }
-            said = socket.recv() => match said {
+            message = socket.recv() => match message {
                 Some(Ok(Message::Text(text))) if text.starts_with("41") || text.starts_with('1') => return Ok(()),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(()),
-                Some(Ok(_)) => there = true,
+                Some(Ok(_)) => is_alive = true,
             },
-            heard = events.next() => match heard {
+            delivery = events.next() => match delivery {
                 None => return Ok(()),
-                Some(heard) => for news in news(app, heard, &mut told).await {
-                    send(&mut socket, format!("42{news}")).await?;
+                Some(delivery) => for update in updates(app, delivery, &mut sent_states).await {
+                    send(&mut socket, format!("42{update}")).await?;
                 },
             },
         }
     }
 }
 
-/// The token that a client introduces itself with.
-async fn introduced(socket: &mut WebSocket) -> Option<String> {
+/// Waits for the token of a client.
+async fn receive_token(socket: &mut WebSocket) -> Option<String> {
     loop {
         let Message::Text(text) = socket.recv().await?.ok()? else { continue };
         if let Some(token) = token(&text) {
@@ -131,38 +132,40 @@ async fn introduced(socket: &mut WebSocket) -> Option<String> {
     }
 }
 
-/// The token in the message that a client connects with; `None` if that is another message.
+/// The token in a client's connect message; `None` for any other message.
 fn token(text: &str) -> Option<Option<String>> {
-    let said = text.strip_prefix("40")?;
-    let said: Value = serde_json::from_str(said).unwrap_or_default();
-    Some(said["token"].as_str().map(str::to_owned))
+    let body = text.strip_prefix("40")?;
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    Some(body["token"].as_str().map(str::to_owned))
 }
 
-/// The messages about an event.
-async fn news(
+/// The messages about an event. `sent_states` holds the last state of each sandbox that the client received.
+async fn updates(
     app: &Adapter,
-    heard: Delivery,
-    told: &mut HashMap<ThreadId, &'static str>,
+    delivery: Delivery,
+    sent_states: &mut HashMap<ThreadId, &'static str>,
 ) -> Vec<Value> {
-    let Delivery::Event(event) = heard else { return vec![] };
+    let Delivery::Event(event) = delivery else { return vec![] };
     match &event.kind {
         EventKind::ThreadDeleted { thread_id } => {
-            told.remove(thread_id);
-            vec![changed(json!({"id": thread_id, "state": "destroyed"}), "destroyed")]
+            sent_states.remove(thread_id);
+            vec![update(json!({"id": thread_id, "state": "destroyed"}), "destroyed")]
         }
         EventKind::InstanceCreated { lease_id, .. }
         | EventKind::InstanceLost { lease_id, .. }
         | EventKind::InstancePaused { lease_id, .. }
         | EventKind::InstanceResumed { lease_id, .. }
-        | EventKind::InstanceEnded { lease_id, .. } => of_lease(app, lease_id, told).await,
+        | EventKind::InstanceEnded { lease_id, .. } => {
+            lease_updates(app, lease_id, sent_states).await
+        }
         _ => vec![],
     }
 }
 
-async fn of_lease(
+async fn lease_updates(
     app: &Adapter,
     lease: &LeaseId,
-    told: &mut HashMap<ThreadId, &'static str>,
+    sent_states: &mut HashMap<ThreadId, &'static str>,
 ) -> Vec<Value> {
     let mut all = Vec::new();
     for id in app.store.lease_threads(lease).await.unwrap_or_default() {
@@ -171,14 +174,14 @@ async fn of_lease(
             continue;
         }
         let state = view::state(&sandbox);
-        if told.insert(id, state) != Some(state) {
-            all.push(changed(view::sandbox(app, &sandbox), state));
+        if sent_states.insert(id, state) != Some(state) {
+            all.push(update(view::sandbox(app, &sandbox), state));
         }
     }
     all
 }
 
-fn changed(sandbox: Value, state: &str) -> Value {
+fn update(sandbox: Value, state: &str) -> Value {
     json!(["sandbox.state.updated", {"sandbox": sandbox, "newState": state}])
 }
 
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_introduces_itself_with_its_token() {
+    fn a_connect_message_carries_a_token() {
         assert_eq!(token(r#"40{"token":"secret"}"#), Some(Some("secret".to_owned())));
         assert_eq!(token("40"), Some(None));
         assert_eq!(token("40{"), Some(None));

@@ -1,4 +1,4 @@
-//! Python that remembers, by WebSocket.
+//! The stateful Python interpreter, over a WebSocket.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use super::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 use adapter::interpreter::{CellOutcome, CodeCell, Context, Language, OUTPUT_QUEUE};
 use model::Env;
 use store::SandboxRecord;
 
-/// The default context.
-const DEFAULT: &str = "default";
-/// The default timeout of a piece of code.
+/// The id of the default context.
+const DEFAULT_CONTEXT: &str = "default";
+/// The default timeout of a cell.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long the first message may take.
-const ASKED: Duration = Duration::from_secs(30);
-/// The close code for a timeout.
-const TIMED_OUT: u16 = 4008;
+/// How long a client may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The WebSocket close code of a timeout.
+const TIMED_OUT_CODE: u16 = 4008;
 
-fn told(context: &Context) -> Value {
+fn context_view(context: &Context) -> Value {
     json!({
         "id": context.id,
         "cwd": context.cwd,
-        "createdAt": context.made.to_string(),
+        "createdAt": context.created_at.to_string(),
         "active": true,
         "language": context.language.name(),
     })
@@ -47,44 +47,44 @@ pub(super) struct CreateContext {
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CreateContext>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CreateContext>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    if !matches!(asked.language.as_deref(), None | Some("" | "python")) {
-        return Err(DaytonaRefusal::bad("only python is understood"));
+    if !matches!(request.language.as_deref(), None | Some("" | "python")) {
+        return Err(DaytonaRefusal::bad("only Python is supported"));
     }
     let id = uuid::Uuid::now_v7().to_string();
-    let context = app.create_context(&sandbox, &id, Language::Python, asked.cwd.as_deref()).await?;
-    Ok(axum::Json(told(&context)))
+    let context =
+        app.create_context(&sandbox, &id, Language::Python, request.cwd.as_deref()).await?;
+    Ok(axum::Json(context_view(&context)))
 }
 
-/// The contexts that were made.
+/// Lists the contexts that clients created.
 pub(super) async fn list(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let contexts = app.contexts(&sandbox).await?;
-    let own = contexts.iter().filter(|context| context.id != DEFAULT);
-    let contexts: Vec<_> = own.map(|context| told(context)).collect();
+    let created = contexts.iter().filter(|context| context.id != DEFAULT_CONTEXT);
+    let contexts: Vec<_> = created.map(|context| context_view(context)).collect();
     Ok(axum::Json(json!({"contexts": contexts})))
 }
 
-/// What a path names.
 #[derive(Debug, Deserialize)]
 pub(super) struct ContextPath {
     context: String,
 }
 
-/// Ends a context with all it remembers.
+/// Deletes a context with its variables.
 pub(super) async fn delete(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Path(named): Path<ContextPath>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Path(names): Path<ContextPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    if named.context == DEFAULT {
-        return Err(DaytonaRefusal::bad("the default context is not deleted"));
+    if names.context == DEFAULT_CONTEXT {
+        return Err(DaytonaRefusal::bad("the default context cannot be deleted"));
     }
-    let context = app.context(&sandbox, &named.context).await?;
+    let context = app.context(&sandbox, &names.context).await?;
     let context = context.ok_or_else(|| DaytonaRefusal::missing("context not found"))?;
     app.end_context(&sandbox, &context).await?;
     Ok(axum::Json(json!({"message": "context deleted"})))
@@ -99,10 +99,10 @@ struct ExecuteCode {
     timeout: Option<u64>,
 }
 
-/// Runs a piece of code and sends its output.
+/// Runs code and sends its output.
 pub(super) async fn execute(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let limit = app.settings.limits.frame_bytes;
@@ -122,26 +122,26 @@ pub(super) async fn execute(
     })
 }
 
-/// How the connection is to be closed; `None` when it is.
+/// Serves one request. Returns the close code and reason, or `None` if the client has closed the connection.
 async fn serve(
     app: &Adapter,
     sandbox: &SandboxRecord,
     socket: &mut WebSocket,
 ) -> Option<(u16, String)> {
-    let asked: ExecuteCode = loop {
-        match tokio::time::timeout(ASKED, socket.recv()).await.ok()?? {
+    let request: ExecuteCode = loop {
+        match tokio::time::timeout(REQUEST_TIMEOUT, socket.recv()).await.ok()?? {
             Ok(Message::Text(text)) => match serde_json::from_str(&text) {
-                Ok(asked) => break asked,
-                Err(error) => return Some((1003, format!("not a request: {error}"))),
+                Ok(request) => break request,
+                Err(error) => return Some((1003, format!("invalid request: {error}"))),
             },
-            Ok(Message::Binary(_)) => return Some((1003, "a request is text".to_owned())),
+            Ok(Message::Binary(_)) => return Some((1003, "a request must be text".to_owned())),
             Ok(Message::Ping(_) | Message::Pong(_)) => {}
             Ok(Message::Close(_)) | Err(_) => return None,
         }
     };
-    let found = match asked.context_id.as_deref() {
+    let found = match request.context_id.as_deref() {
         None | Some("") => {
-            app.create_context(sandbox, DEFAULT, Language::Python, None).await.map(Some)
+            app.create_context(sandbox, DEFAULT_CONTEXT, Language::Python, None).await.map(Some)
         }
         Some(id) => app.context(sandbox, id).await,
     };
@@ -150,29 +150,28 @@ async fn serve(
         Ok(None) => return Some((1008, "context not found".to_owned())),
         Err(problem) => return Some((1008, problem.detail().to_owned())),
     };
-    let piece = CodeCell {
-        code: asked.code,
-        envs: asked.envs.unwrap_or_default(),
-        allowed: match asked.timeout {
+    let cell = CodeCell {
+        code: request.code,
+        envs: request.envs.unwrap_or_default(),
+        timeout: match request.timeout {
             None => Some(DEFAULT_TIMEOUT),
-            // As long as it takes.
             Some(0) => None,
             Some(seconds) => Some(Duration::from_secs(seconds)),
         },
         ..CodeCell::default()
     };
-    let (events, mut heard) = mpsc::channel::<Value>(OUTPUT_QUEUE);
+    let (sender, mut events) = mpsc::channel::<Value>(OUTPUT_QUEUE);
     let forward = async {
-        while let Some(event) = heard.recv().await {
-            // Who does not listen any more is no reason to stop.
+        while let Some(event) = events.recv().await {
+            // The code keeps running after its client disconnects.
             let _ = socket.send(Message::Text(event.to_string().into())).await;
         }
     };
-    let run = app.run_cell(sandbox, &context, &piece, events);
+    let run = app.run_cell(sandbox, &context, &cell, sender);
     let (outcome, ()) = tokio::join!(run, forward);
     Some(match outcome {
         Ok(CellOutcome::Done) => (1000, String::new()),
-        Ok(CellOutcome::Interrupted) => (TIMED_OUT, "execution timed out".to_owned()),
+        Ok(CellOutcome::Interrupted) => (TIMED_OUT_CODE, "execution timed out".to_owned()),
         Ok(CellOutcome::Ended) => (1011, "the interpreter ended".to_owned()),
         Err(problem) => (1011, problem.detail().to_owned()),
     })

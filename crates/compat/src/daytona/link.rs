@@ -1,7 +1,7 @@
-//! Links that open one thing without a key: a file, and a port that a program listens on.
+//! Signed links that open one file or one port without an API key.
 //!
-//! A client makes a link to a file by itself, with the sandbox's signing key; another key ends all links
-//! that were made before. A link to a port is made here, and can be ended before its time.
+//! A client signs links to files itself, with the sandbox's signing key; rotating that key revokes them all. The
+//! server creates links to ports, and can revoke each before it expires.
 
 use axum::{
     extract::{Path, Query, State},
@@ -21,17 +21,17 @@ use store::SandboxRecord;
 
 /// The default lifetime of a link to a port.
 const DEFAULT_LINK_SECONDS: u32 = 60;
-/// The longest lifetime of a link to a port.
+/// The maximum lifetime of a link to a port.
 const MAX_LINK_SECONDS: u32 = 30 * 86_400;
-/// The name under which a sandbox records the salt of its signing key.
+/// The key under which a sandbox records the salt of its signing key.
 const SALT: &str = "signing";
-/// The prefix of the names under which a sandbox records revoked links to ports.
-const REVOKED: &str = "expired.";
-/// Revoked links of a sandbox that have not expired.
+/// The prefix of the keys under which a sandbox records revoked links to ports.
+const REVOKED_PREFIX: &str = "expired.";
+/// The limit of revoked links per sandbox that have not expired.
 const MAX_REVOKED_LINKS: usize = 1_000;
 
-/// The sandbox and the method of a path that links may lead to.
-fn leads_to(path: &str) -> Option<(ThreadId, Method)> {
+/// The sandbox and the method of a path that a link may open.
+fn link_target(path: &str) -> Option<(ThreadId, Method)> {
     let (id, rest) = path.strip_prefix("/daytona/toolbox/")?.split_once('/')?;
     let method = match rest {
         "files/download" => Method::GET,
@@ -41,7 +41,7 @@ fn leads_to(path: &str) -> Option<(ThreadId, Method)> {
     Some((id.parse().ok()?, method))
 }
 
-/// What the signature of a link is made over.
+/// The text that the signature of a link covers.
 fn signed_text(method: &Method, path: &str, expires: &str) -> String {
     format!("v1:files:{method}:{path}:{expires}")
 }
@@ -51,14 +51,14 @@ fn signature(key: &str, text: &str) -> String {
     format!("v1_{}", URL_SAFE_NO_PAD.encode(digest))
 }
 
-/// A request that comes by a link to a file.
+/// A request that uses a signed link to a file.
 pub struct FileLink {
     sandbox: ThreadId,
     method: Method,
-    said: Result<SignedLink, &'static str>,
+    parsed: Result<SignedLink, &'static str>,
 }
 
-/// What a link says.
+/// The query parameters of a link.
 struct SignedLink {
     path: String,
     expires: String,
@@ -66,14 +66,14 @@ struct SignedLink {
 }
 
 impl FileLink {
-    /// The link that a request comes by; `None` if it comes otherwise.
+    /// The link that a request uses; `None` if it uses none.
     pub fn of<B>(request: &axum::http::Request<B>) -> Option<FileLink> {
-        let (sandbox, method) = leads_to(request.uri().path())?;
+        let (sandbox, method) = link_target(request.uri().path())?;
         if *request.method() != method || request.headers().contains_key(header::AUTHORIZATION) {
             return None;
         }
         let (mut path, mut expires, mut signature) = (None, None, None);
-        let mut twice = false;
+        let mut is_repeated = false;
         for (name, value) in form_urlencoded::parse(request.uri().query()?.as_bytes()) {
             let field = match &*name {
                 "path" => &mut path,
@@ -81,22 +81,24 @@ impl FileLink {
                 "signature" => &mut signature,
                 _ => continue,
             };
-            twice |= field.replace(value.into_owned()).is_some();
+            is_repeated |= field.replace(value.into_owned()).is_some();
         }
         let signature = signature?;
-        let said = match (path, expires) {
-            (Some(path), Some(expires)) if !twice => Ok(SignedLink { path, expires, signature }),
-            _ => Err("a link to a file says its path and its time once"),
+        let parsed = match (path, expires) {
+            (Some(path), Some(expires)) if !is_repeated => {
+                Ok(SignedLink { path, expires, signature })
+            }
+            _ => Err("a link to a file needs path and expires exactly once"),
         };
-        Some(FileLink { sandbox, method, said })
+        Some(FileLink { sandbox, method, parsed })
     }
 
-    /// Whether it opens what it leads to.
+    /// Checks the signature and the expiry.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why the link is invalid.
     pub async fn opens(self, app: &Adapter) -> Result<(), &'static str> {
-        let SignedLink { path, expires, signature: given } = self.said?;
+        let SignedLink { path, expires, signature: given } = self.parsed?;
         let found = app.sandboxes.get(&self.sandbox).await.ok().flatten();
         let sandbox = found.filter(|sandbox| sandbox.row.origin == ORIGIN);
         let sandbox = sandbox.ok_or("invalid signature")?;
@@ -117,7 +119,7 @@ fn signing_key_of(app: &Adapter, sandbox: &SandboxRecord) -> String {
     app.keys().signing(sandbox.id(), salt)
 }
 
-/// What links to files of a sandbox are signed with.
+/// Returns the key that signs links to files of a sandbox.
 pub(super) async fn signing_key(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -126,7 +128,7 @@ pub(super) async fn signing_key(
     Ok(axum::Json(signing_key_of(&app, &sandbox)))
 }
 
-/// Chooses another key, and so ends every link to a file.
+/// Replaces the signing key, which revokes all links to files.
 pub(super) async fn rotate(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -136,19 +138,20 @@ pub(super) async fn rotate(
     let changed = app.sandboxes.change(sandbox.id(), |sandbox| {
         sandbox.extra.insert(SALT.to_owned(), salt.clone());
     });
-    let changed =
-        changed.await?.ok_or_else(|| DaytonaRefusal::missing(format!("no sandbox {name}")))?;
+    let changed = changed
+        .await?
+        .ok_or_else(|| DaytonaRefusal::missing(format!("Sandbox {name} not found")))?;
     Ok(axum::Json(signing_key_of(&app, &changed)))
 }
 
-/// How long a link is to be good.
+/// The requested lifetime of a link.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LinkLifetime {
     expires_in_seconds: Option<u32>,
 }
 
-/// A link to a port that needs no key, for a time.
+/// Creates a link to a port that needs no key until it expires.
 pub(super) async fn signed_preview(
     State(app): State<Adapter>,
     Path((name, number)): Path<(String, u16)>,
@@ -163,7 +166,7 @@ pub(super) async fn signed_preview(
     }
     let until = app.now().at.as_second() + i64::from(seconds);
     let token = app.keys().port(sandbox.id(), number, until);
-    let token = token.ok_or_else(|| DaytonaRefusal::bad("the id of the sandbox is no UUID"))?;
+    let token = token.ok_or_else(|| DaytonaRefusal::bad("the id of the sandbox is not a UUID"))?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "port": number,
@@ -172,7 +175,7 @@ pub(super) async fn signed_preview(
     })))
 }
 
-/// Ends a link to a port before its time.
+/// Revokes a link to a port.
 pub(super) async fn expire_preview(
     State(app): State<Adapter>,
     Path((name, number, token)): Path<(String, u16, String)>,
@@ -180,37 +183,35 @@ pub(super) async fn expire_preview(
     let sandbox = find(&app, &name).await?;
     let now = app.now().at.as_second();
     if app.keys().opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
-        return Err(DaytonaRefusal::missing(
-            "there is no such link to this port, or it has expired",
-        ));
+        return Err(DaytonaRefusal::missing("the link to this port does not exist or has expired"));
     }
-    let mut full = false;
+    let mut is_full = false;
     app.sandboxes
         .change(sandbox.id(), |sandbox| {
-            // What has expired by itself need not be remembered.
-            sandbox.extra.retain(|note, port| {
-                let ended = note.strip_prefix(REVOKED);
+            // Expired links need no record.
+            sandbox.extra.retain(|key, port| {
+                let revoked = key.strip_prefix(REVOKED_PREFIX);
                 let port = port.parse().unwrap_or_default();
-                ended.is_none_or(|token| app.keys().opens_port(token, port, now).is_some())
+                revoked.is_none_or(|token| app.keys().opens_port(token, port, now).is_some())
             });
-            full = sandbox.extra.keys().filter(|note| note.starts_with(REVOKED)).count()
+            is_full = sandbox.extra.keys().filter(|key| key.starts_with(REVOKED_PREFIX)).count()
                 >= MAX_REVOKED_LINKS;
-            if !full {
-                sandbox.extra.insert(format!("{REVOKED}{token}"), number.to_string());
+            if !is_full {
+                sandbox.extra.insert(format!("{REVOKED_PREFIX}{token}"), number.to_string());
             }
         })
         .await?;
-    if full {
+    if is_full {
         let message =
-            format!("{MAX_REVOKED_LINKS} links of the sandbox were ended before their time");
+            format!("the sandbox has {MAX_REVOKED_LINKS} revoked links that have not expired yet");
         return Err(DaytonaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message));
     }
     Ok(StatusCode::OK)
 }
 
-/// Whether a link to a port was ended before its time.
+/// Whether a link to a port was revoked.
 pub fn is_revoked(sandbox: &SandboxRecord, token: &str) -> bool {
-    sandbox.row.extra.contains_key(&format!("{REVOKED}{token}"))
+    sandbox.row.extra.contains_key(&format!("{REVOKED_PREFIX}{token}"))
 }
 
 #[cfg(test)]
@@ -218,17 +219,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_the_one_that_clients_make() {
+    fn a_signature_matches_the_one_of_the_clients() {
         let text = signed_text(&Method::GET, "/home/daytona/a b.txt", "1800000000");
         assert_eq!(text, "v1:files:GET:/home/daytona/a b.txt:1800000000");
-        // printf "$text" | openssl dgst -sha256 -hmac key -binary, as base64 for links, unpadded.
+        // The HMAC-SHA-256 of the text in URL-safe base64 without padding.
         assert_eq!(signature("key", &text), "v1_cBYGw1_6JFe-iYIUTT4FppFY_iBCOrcRhA5tT3YZQ1A");
     }
 
     #[test]
-    fn links_lead_to_files_and_nowhere_else() {
+    fn links_open_only_files() {
         let check = |path: &str, expected: Option<Method>| {
-            assert_eq!(leads_to(path).map(|(_, method)| method), expected, "{path}");
+            assert_eq!(link_target(path).map(|(_, method)| method), expected, "{path}");
         };
         check("/daytona/toolbox/x/files/download", Some(Method::GET));
         check("/daytona/toolbox/x/files/upload-v2", Some(Method::POST));

@@ -1,4 +1,4 @@
-//! Which sandboxes are asked for, in which order, and a page of them.
+//! Lists sandboxes: filters, order and pages.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -7,26 +7,27 @@ use serde_json::{Value, json};
 
 use super::{
     DaytonaRefusal,
-    view::{self, own},
+    view::{self, daytona_sandboxes},
 };
 use adapter::Adapter;
 use model::Timestamp;
 use store::{SandboxFilter, SandboxRecord};
 
-/// Sandboxes of a page.
+/// The limit of sandboxes per page.
 const MAX_PAGE: usize = 200;
-/// Sandboxes of a page by default.
+/// The default number of sandboxes per page.
 const DEFAULT_PAGE: usize = 100;
 
-/// The pairs of a query; a list has several with one name.
+/// The parameters of a query; a list has one pair per value.
 struct SandboxListQuery {
     pairs: Vec<(String, String)>,
     labels: BTreeMap<String, String>,
 }
 
-/// What is compared with a bound: the name in the query, and the field it bounds.
+/// Numeric filters: the suffix of the `min…` and `max…` parameters, and the filtered field.
 const NUMBERS: [(&str, &str); 4] =
     [("Cpu", "cpu"), ("MemoryGiB", "memory"), ("DiskGiB", "disk"), ("Gpu", "gpu")];
+/// Time filters: the prefix of the `…After` and `…Before` parameters, and the filtered field.
 const TIMES: [(&str, &str); 3] = [
     ("createdAt", "createdAt"),
     ("lastEvent", "lastActivityAt"),
@@ -37,13 +38,13 @@ impl SandboxListQuery {
     fn parse(query: &str) -> Result<SandboxListQuery, DaytonaRefusal> {
         let pairs: Vec<(String, String)> =
             form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let mut wanted = SandboxListQuery { pairs, labels: BTreeMap::new() };
-        if let Some(text) = wanted.one("labels") {
-            wanted.labels = serde_json::from_str(text).map_err(|error| {
+        let mut parsed = SandboxListQuery { pairs, labels: BTreeMap::new() };
+        if let Some(text) = parsed.one("labels") {
+            parsed.labels = serde_json::from_str(text).map_err(|error| {
                 DaytonaRefusal::bad(format!("labels are not an object: {error}"))
             })?;
         }
-        Ok(wanted)
+        Ok(parsed)
     }
 
     fn one(&self, name: &str) -> Option<&str> {
@@ -58,48 +59,50 @@ impl SandboxListQuery {
 
     fn time(&self, name: &str) -> Result<Option<Timestamp>, DaytonaRefusal> {
         let Some(text) = self.one(name) else { return Ok(None) };
-        // Clients may leave out where on earth that is.
+        // Clients may omit the time zone.
         let time = text.parse().or_else(|_| format!("{text}Z").parse());
         time.map(Some).map_err(|_| DaytonaRefusal::bad(format!("{name} is not a time")))
     }
 
-    /// Whether one of the values of a list is this; a list that is not there has all.
-    fn lists(&self, name: &str, value: &str) -> bool {
+    /// Whether a list contains a value; a missing list contains every value.
+    fn list_contains(&self, name: &str, value: &str) -> bool {
         let mut given = self.pairs.iter().filter(|(known, _)| known == name).peekable();
         given.peek().is_none()
             || given.any(|(_, all)| all.split(',').any(|one| one.eq_ignore_ascii_case(value)))
     }
 
-    /// Whether the filters on the row take a sandbox.
-    fn takes(&self, sandbox: &SandboxRecord) -> bool {
-        let begins = |name: &str, text: &str| {
-            let (text, part) = (text.to_lowercase(), self.one(name).unwrap_or_default());
-            text.starts_with(&part.to_lowercase())
+    /// Whether a sandbox matches the filters on its row.
+    fn matches_row(&self, sandbox: &SandboxRecord) -> bool {
+        let has_prefix = |name: &str, text: &str| {
+            let (text, prefix) = (text.to_lowercase(), self.one(name).unwrap_or_default());
+            text.starts_with(&prefix.to_lowercase())
         };
-        begins("id", sandbox.id().as_str())
-            && begins("name", sandbox.row.name.as_deref().unwrap_or(sandbox.id().as_str()))
-            && self.lists("snapshots", &sandbox.row.template)
+        has_prefix("id", sandbox.id().as_str())
+            && has_prefix("name", sandbox.row.name.as_deref().unwrap_or(sandbox.id().as_str()))
+            && self.list_contains("snapshots", &sandbox.row.template)
     }
 
-    /// Whether the filters on the view take a sandbox.
-    fn shows(&self, body: &Value) -> Result<bool, DaytonaRefusal> {
+    /// Whether a sandbox matches the filters on its JSON.
+    fn matches_view(&self, body: &Value) -> Result<bool, DaytonaRefusal> {
         let text = |field: &str| body[field].as_str().unwrap_or_default();
-        if !self.lists("states", text("state")) || !self.lists("regionIds", text("target")) {
+        if !self.list_contains("states", text("state"))
+            || !self.list_contains("regionIds", text("target"))
+        {
             return Ok(false);
         }
-        for (name, known) in [("isPublic", &body["public"]), ("isRecoverable", &json!(false))] {
+        for (name, actual) in [("isPublic", &body["public"]), ("isRecoverable", &json!(false))] {
             if self
                 .one(name)
-                .is_some_and(|asked| Some(asked.eq_ignore_ascii_case("true")) != known.as_bool())
+                .is_some_and(|value| Some(value.eq_ignore_ascii_case("true")) != actual.as_bool())
             {
                 return Ok(false);
             }
         }
         for (name, field) in NUMBERS {
             let value = body[field].as_f64().unwrap_or_default();
-            let least = self.number::<f64>(&format!("min{name}"))?;
-            let most = self.number::<f64>(&format!("max{name}"))?;
-            if least.is_some_and(|least| value < least) || most.is_some_and(|most| value > most) {
+            let min = self.number::<f64>(&format!("min{name}"))?;
+            let max = self.number::<f64>(&format!("max{name}"))?;
+            if min.is_some_and(|min| value < min) || max.is_some_and(|max| value > max) {
                 return Ok(false);
             }
         }
@@ -129,12 +132,12 @@ impl SandboxListQuery {
             Some("state") => "state",
             Some(other) => return Err(DaytonaRefusal::bad(format!("cannot sort by {other}"))),
         };
-        let rising = match self.one("order") {
+        let ascending = match self.one("order") {
             None => self.one("sort").is_some_and(|sort| sort == "name"),
             Some("asc") => true,
             Some("desc") => false,
             Some(other) => {
-                return Err(DaytonaRefusal::bad(format!("order is asc or desc, not {other}")));
+                return Err(DaytonaRefusal::bad(format!("order must be asc or desc, not {other}")));
             }
         };
         Ok(move |one: &Value, other: &Value| {
@@ -143,45 +146,45 @@ impl SandboxListQuery {
                 _ => one[field].as_str().cmp(&other[field].as_str()),
             };
             let order = order.then_with(|| one["id"].as_str().cmp(&other["id"].as_str()));
-            if rising { order } else { order.reverse() }
+            if ascending { order } else { order.reverse() }
         })
     }
 }
 
-/// A page of sandboxes.
+/// Returns a page of sandboxes.
 pub(super) async fn list(
     State(app): State<Adapter>,
     RawQuery(query): RawQuery,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let wanted = SandboxListQuery::parse(query.as_deref().unwrap_or_default())?;
-    let limit = wanted.number::<usize>("limit")?.unwrap_or(DEFAULT_PAGE);
+    let query = SandboxListQuery::parse(query.as_deref().unwrap_or_default())?;
+    let limit = query.number::<usize>("limit")?.unwrap_or(DEFAULT_PAGE);
     if limit == 0 || limit > MAX_PAGE {
         return Err(DaytonaRefusal::bad(format!("limit must be 1 to {MAX_PAGE}")));
     }
-    let page = wanted.number::<usize>("page")?.unwrap_or(1).max(1);
-    let order = wanted.order()?;
+    let page = query.number::<usize>("page")?.unwrap_or(1).max(1);
+    let order = query.order()?;
     let mut all = Vec::new();
-    let labels = wanted.labels.clone().into_iter().map(|pair| vec![pair]).collect();
-    for sandbox in app.sandboxes.all(SandboxFilter { labels, ..own() }).await? {
-        if wanted.takes(&sandbox) {
+    let labels = query.labels.clone().into_iter().map(|pair| vec![pair]).collect();
+    for sandbox in app.sandboxes.all(SandboxFilter { labels, ..daytona_sandboxes() }).await? {
+        if query.matches_row(&sandbox) {
             let body = view::sandbox(&app, &sandbox);
-            if wanted.shows(&body)? {
+            if query.matches_view(&body)? {
                 all.push(body);
             }
         }
     }
     all.sort_by(order);
     let total = all.len();
-    let begin = match wanted.one("cursor") {
+    let start = match query.one("cursor") {
         None => (page - 1).saturating_mul(limit),
         Some(cursor) => all.iter().position(|it| it["id"] == *cursor).map_or(total, |at| at + 1),
     };
-    let items: Vec<Value> = all.into_iter().skip(begin).take(limit).collect();
-    let more = begin + items.len() < total;
+    let items: Vec<Value> = all.into_iter().skip(start).take(limit).collect();
+    let has_more = start + items.len() < total;
     let last = items.last().map(|item| item["id"].clone());
     Ok(axum::Json(json!({
         "items": items,
-        "nextCursor": last.filter(|_| more),
+        "nextCursor": last.filter(|_| has_more),
         "total": total,
         "page": page,
         "totalPages": total.div_ceil(limit),
@@ -199,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_takes_what_it_says() {
+    fn filters_select_matching_sandboxes() {
         let check = |query: &str, expected: bool| {
-            let wanted = SandboxListQuery::parse(query).unwrap_or_else(|_| panic!("{query}"));
-            assert_eq!(wanted.shows(&body()).unwrap(), expected, "{query}");
+            let parsed = SandboxListQuery::parse(query).unwrap_or_else(|_| panic!("{query}"));
+            assert_eq!(parsed.matches_view(&body()).unwrap(), expected, "{query}");
         };
         check("", true);
         check("states=stopped&states=started", true);
@@ -220,9 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_queries_are_refused() {
         for query in ["minCpu=many", "createdAtAfter=soon"] {
-            assert!(SandboxListQuery::parse(query).unwrap().shows(&body()).is_err(), "{query}");
+            assert!(
+                SandboxListQuery::parse(query).unwrap().matches_view(&body()).is_err(),
+                "{query}"
+            );
         }
         assert!(SandboxListQuery::parse("labels=1").is_err());
         for query in ["sort=size", "order=up"] {
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_youngest_is_first_unless_another_order_is_asked_for() {
+    fn the_newest_is_first_by_default() {
         let old = json!({"id": "a", "name": "zero", "cpu": 4, "createdAt": "2026-01-01T00:00:00Z"});
         let check = |query: &str, expected: [&str; 2]| {
             let mut all = [old.clone(), body()];

@@ -1,16 +1,15 @@
-//! The API of Daytona below `/daytona`: its control plane, and the toolbox that it has in every sandbox.
+//! The API of Daytona below `/daytona`: its control plane, and the toolbox of every sandbox.
 //!
-//! What is served is what the official clients call; `docs/migrate-daytona.md` lists it. A session of the
-//! toolbox is a terminal with a live shell, a PTY a terminal with a program of its own.
+//! It has the routes that the official clients call; `docs/migrate-daytona.md` lists them. A session of the
+//! toolbox is a terminal with a live shell; a PTY is a terminal with a program of its own.
 
+mod build_log;
 mod control;
 mod copy;
 mod door;
 mod events;
-mod fault;
 mod files;
 mod git;
-mod guest;
 mod image;
 mod interpreter;
 mod link;
@@ -24,14 +23,16 @@ mod routes;
 mod session;
 mod settings;
 mod size;
+mod toolbox_sandbox;
 mod vendor;
 mod view;
 mod volume;
+mod waiting_sandbox;
 
 pub use door::DaytonaDoor;
 pub use routes::routes;
 pub use vendor::DaytonaApi;
 
-use guest::DaytonaGuest;
 use names::{ORGANIZATION, ORIGIN, TOOLBOX};
 use refusal::{DaytonaJson, DaytonaRefusal};
+use toolbox_sandbox::ToolboxSandbox;

@@ -1,4 +1,4 @@
-//! Network rules of a sandbox, as Daytona writes them.
+//! Daytona's network settings of a sandbox.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,12 +6,14 @@ use serde_json::Value;
 use adapter::egress::Network;
 use model::Sandbox;
 
-/// The names under which a sandbox records its settings.
+/// The key under which a sandbox records `networkBlockAll`.
 const BLOCK_ALL: &str = "cut_off";
+/// The key under which a sandbox records `networkAllowList`.
 const ALLOW_LIST: &str = "network_allow_list";
+/// The key under which a sandbox records `domainAllowList`.
 const DOMAINS: &str = "domain_allow_list";
 
-/// The settings that a client chooses; lists are separated by commas.
+/// The settings that a client requests; lists are separated by commas.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NetworkSettings {
@@ -34,7 +36,7 @@ impl NetworkSettings {
         }
     }
 
-    /// What a sandbox records of this.
+    /// The keys and values that a sandbox records.
     pub(super) fn extra(&self) -> Vec<(String, String)> {
         let block_all = self.network_block_all.unwrap_or_default();
         let mut extra = vec![(BLOCK_ALL.to_owned(), block_all.to_string())];

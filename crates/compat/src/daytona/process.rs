@@ -1,4 +1,4 @@
-//! Commands that end with their request, and facts about the toolbox.
+//! Commands that end with their request, and information about the sandbox.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal, TOOLBOX};
+use super::{DaytonaJson, DaytonaRefusal, TOOLBOX, ToolboxSandbox};
 use adapter::Adapter;
 use adapter::{
     instance::{absolute, relative},
@@ -25,43 +25,43 @@ pub(super) async fn version() -> axum::Json<Value> {
     axum::Json(json!({"version": TOOLBOX}))
 }
 
-/// What the sandbox uses.
+/// The resource usage of the sandbox.
 pub(super) async fn metrics(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.of_control()))
+    Ok(axum::Json(UsageSample::of(&app, &sandbox).await?.control_json()))
 }
 
-/// Where programs start, which is where the user is at home.
-pub(super) async fn work_dir(DaytonaGuest(sandbox): DaytonaGuest) -> axum::Json<Value> {
+/// The directory that programs start in: the home directory.
+pub(super) async fn work_dir(ToolboxSandbox(sandbox): ToolboxSandbox) -> axum::Json<Value> {
     axum::Json(json!({"dir": sandbox.row.home}))
 }
 
 /// The ports that programs listen on.
 pub(super) async fn ports(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
+    sandbox: ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
-    let ran = run(&app, &guest, "cat", tables, Env::new(), None, Some(30)).await?;
-    Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&ran.stdout))})))
+    let result = run(&app, &sandbox, "cat", tables, Env::new(), None, Some(30)).await?;
+    Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&result.stdout))})))
 }
 
 /// Whether a program listens on a port.
 pub(super) async fn port_in_use(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
+    sandbox: ToolboxSandbox,
     Path(names): Path<std::collections::HashMap<String, String>>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let port = names.get("port").and_then(|port| port.parse::<u16>().ok());
-    let port = port.ok_or_else(|| DaytonaRefusal::bad("a port is a number up to 65535"))?;
-    let axum::Json(all) = ports(State(app), guest).await?;
+    let port = port.ok_or_else(|| DaytonaRefusal::bad("port must be a number up to 65535"))?;
+    let axum::Json(all) = ports(State(app), sandbox).await?;
     let used = all["ports"].as_array().is_some_and(|all| all.contains(&json!(port)));
     Ok(axum::Json(json!({"isInUse": used})))
 }
 
-/// The listening ports in the kernel's tables.
+/// The listening ports in the kernel's socket tables.
 fn listening(tables: &str) -> BTreeSet<u16> {
     let port = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -82,24 +82,23 @@ pub(super) struct ExecuteCommand {
     timeout: Option<u64>,
 }
 
-/// Runs a command; both of its streams are one.
+/// Runs a command; its output streams are combined.
 pub(super) async fn execute(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<ExecuteCommand>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<ExecuteCommand>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    if asked.command.trim().is_empty() {
+    if request.command.trim().is_empty() {
         return Err(DaytonaRefusal::bad("empty command"));
     }
-    let words = ["-c".to_owned(), format!("exec 2>&1\n{}", asked.command)];
-    let envs = asked.envs.or(asked.env).unwrap_or_default();
-    let ran =
-        run(&app, &guest, "/bin/bash", words.to_vec(), envs, asked.cwd, asked.timeout).await?;
-    answer(ran)
+    let words = ["-c".to_owned(), format!("exec 2>&1\n{}", request.command)];
+    let envs = request.envs.or(request.env).unwrap_or_default();
+    let (cwd, timeout) = (request.cwd, request.timeout);
+    answer(run(&app, &sandbox, "/bin/bash", words.to_vec(), envs, cwd, timeout).await?)
 }
 
-fn answer(ran: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let code = match ran.end {
+fn answer(result: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
+    let code = match result.end {
         ProcessEnd::Exit(code) => code,
         ProcessEnd::Signal(signal) => 128 + signal,
         ProcessEnd::TimedOut => {
@@ -107,31 +106,31 @@ fn answer(ran: ProcessResult) -> Result<axum::Json<Value>, DaytonaRefusal> {
             return Err(DaytonaRefusal::coded(status, code, "command execution timeout"));
         }
         ProcessEnd::Lost => {
-            let message = "the command is gone, and nobody knows how it ended";
+            let message = "the command was lost; its exit code is unknown";
             return Err(DaytonaRefusal::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
-    let text = String::from_utf8_lossy(&ran.stdout);
+    let text = String::from_utf8_lossy(&result.stdout);
     Ok(axum::Json(json!({"exitCode": code, "result": text})))
 }
 
 async fn run(
     app: &Adapter,
-    DaytonaGuest(sandbox): &DaytonaGuest,
+    ToolboxSandbox(sandbox): &ToolboxSandbox,
     cmd: &str,
     args: Vec<String>,
     envs: Env,
     cwd: Option<String>,
     seconds: Option<u64>,
 ) -> Result<ProcessResult, DaytonaRefusal> {
-    let words = args.iter().chain(envs.values()).any(|word| word.contains('\0'));
-    if words {
-        return Err(DaytonaRefusal::bad("neither commands nor variables may contain NUL"));
+    let has_nul = args.iter().chain(envs.values()).any(|word| word.contains('\0'));
+    if has_nul {
+        return Err(DaytonaRefusal::bad("commands and variables must not contain NUL"));
     }
     api::check_env(Some(&envs), "/envs")?;
     let cwd = absolute(cwd.as_deref().unwrap_or(""), &sandbox.row.home);
-    let (files, place) = (app.sandbox_files(sandbox).await?, cwd.clone());
-    let found = files.act(move |directory| directory.stat_followed(&relative(&place)?)).await;
+    let (files, path) = (app.sandbox_files(sandbox).await?, cwd.clone());
+    let found = files.act(move |directory| directory.stat_followed(&relative(&path)?)).await;
     if !found.is_ok_and(|found| found.kind == FileKind::Directory) {
         return Err(DaytonaRefusal::bad(format!("cwd {cwd} does not exist")));
     }
@@ -164,25 +163,24 @@ struct CodeRunParams {
     env: Option<Env>,
 }
 
-/// Runs a program in a language.
+/// Runs code in a new interpreter.
 pub(super) async fn code_run(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CodeRun>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CodeRun>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let (cmd, flag) = match asked.language.as_deref() {
+    let (cmd, flag) = match request.language.as_deref() {
         None | Some("python") => ("python3", "-c"),
         Some("javascript" | "typescript") => ("node", "-e"),
         Some(other) => return Err(DaytonaRefusal::bad(format!("unsupported language: {other}"))),
     };
-    let params = asked.params.unwrap_or_default();
-    let envs = asked.envs.or(params.env).unwrap_or_default();
-    // Both streams are one, in the order in which they are written.
+    let params = request.params.unwrap_or_default();
+    let envs = request.envs.or(params.env).unwrap_or_default();
+    // Both output streams are combined in the order in which they are written.
     let text = format!("exec 2>&1; exec {cmd} {flag} \"$@\"");
-    let mut args = vec!["-c".to_owned(), text, cmd.to_owned(), asked.code];
-    args.extend(asked.argv.or(params.argv).unwrap_or_default());
-    let ran = run(&app, &guest, "/bin/bash", args, envs, None, asked.timeout).await?;
-    answer(ran)
+    let mut args = vec!["-c".to_owned(), text, cmd.to_owned(), request.code];
+    args.extend(request.argv.or(params.argv).unwrap_or_default());
+    answer(run(&app, &sandbox, "/bin/bash", args, envs, None, request.timeout).await?)
 }
 
 #[cfg(test)]
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_from_the_tables_of_the_kernel() {
+    fn ports_are_parsed_from_the_socket_tables_of_the_kernel() {
         let tables = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
             0: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000\n   \
             1: 0100007F:1F42 0100007F:D431 01 00000000:00000000 00:00000000\n   \

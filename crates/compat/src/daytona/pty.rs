@@ -1,4 +1,4 @@
-//! Terminals of the toolbox, by names that their clients choose.
+//! PTY sessions of the toolbox, by names that clients choose.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use super::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 use adapter::{
     instance::absolute,
@@ -26,10 +26,10 @@ use adapter::{
 use model::Env;
 use store::SandboxRecord;
 
-/// Sent by clients that want the end reported in a message.
+/// The subprotocol of clients that want the exit code in a message.
 const EXIT_CONTROL: &str = "X-Daytona-Pty-Exit-Control";
-/// Before the variables that clients send where they can send no body.
-const ENVS: &str = "X-Daytona-Pty-Envs~";
+/// The prefix of the subprotocol that carries environment variables, because an upgrade request has no body.
+const ENVS_PREFIX: &str = "X-Daytona-Pty-Envs~";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -41,33 +41,33 @@ pub(super) struct CreatePty {
     envs: Option<Env>,
 }
 
-async fn make(
+async fn start(
     app: &Adapter,
     sandbox: &SandboxRecord,
-    asked: CreatePty,
+    request: CreatePty,
 ) -> Result<Arc<SandboxProcess>, DaytonaRefusal> {
-    if asked.id.is_empty() || asked.id.contains('\0') {
+    if request.id.is_empty() || request.id.contains('\0') {
         return Err(DaytonaRefusal::bad("id is missing"));
     }
-    if find(app, sandbox, &asked.id).await.is_ok() {
-        let message = format!("PTY session {} already exists", asked.id);
+    if find(app, sandbox, &request.id).await.is_ok() {
+        let message = format!("PTY session {} already exists", request.id);
         return Err(DaytonaRefusal::new(StatusCode::CONFLICT, message));
     }
     let mut envs = Env::from([("TERM".to_owned(), "xterm-256color".to_owned())]);
-    envs.extend(asked.envs.unwrap_or_default());
+    envs.extend(request.envs.unwrap_or_default());
     api::check_env(Some(&envs), "/envs")?;
-    envs.insert(PTY_NAME.to_owned(), asked.id.clone());
+    envs.insert(PTY_NAME.to_owned(), request.id.clone());
     let start = Start {
         config: Config {
             cmd: "/bin/bash".to_owned(),
             args: vec!["-i".to_owned(), "-l".to_owned()],
             envs,
-            cwd: Some(absolute(asked.cwd.as_deref().unwrap_or(""), &sandbox.row.home)),
+            cwd: Some(absolute(request.cwd.as_deref().unwrap_or(""), &sandbox.row.home)),
         },
-        tag: Some(asked.id),
+        tag: Some(request.id),
         stdin: true,
         timeout: None,
-        pty: Some((asked.cols.unwrap_or(80).max(1), asked.rows.unwrap_or(24).max(1))),
+        pty: Some((request.cols.unwrap_or(80).max(1), request.rows.unwrap_or(24).max(1))),
     };
     Ok(app.start_process(sandbox, start).await?)
 }
@@ -82,7 +82,7 @@ async fn find(
     processes.running(None, Some(name)).ok_or_else(missing)
 }
 
-async fn shown(app: &Adapter, process: &SandboxProcess) -> Value {
+async fn session_view(app: &Adapter, process: &SandboxProcess) -> Value {
     let facts = app.terminals.facts(&process.terminal).await;
     json!({
         "id": process.tag,
@@ -98,22 +98,22 @@ async fn shown(app: &Adapter, process: &SandboxProcess) -> Value {
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CreatePty>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CreatePty>,
 ) -> Result<Response, DaytonaRefusal> {
-    let name = asked.id.clone();
-    make(&app, &sandbox, asked).await?;
+    let name = request.id.clone();
+    start(&app, &sandbox, request).await?;
     Ok((StatusCode::CREATED, axum::Json(json!({"sessionId": name}))).into_response())
 }
 
 pub(super) async fn list(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
     for process in app.processes(&sandbox).await?.all() {
         if process.is_pty() {
-            sessions.push(shown(&app, &process).await);
+            sessions.push(session_view(&app, &process).await);
         }
     }
     Ok(axum::Json(json!({"sessions": sessions})))
@@ -126,19 +126,19 @@ pub(super) struct PtyName {
 
 pub(super) async fn show(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Path(named): Path<PtyName>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Path(names): Path<PtyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let process = find(&app, &sandbox, &named.pty).await?;
-    Ok(axum::Json(shown(&app, &process).await))
+    let process = find(&app, &sandbox, &names.pty).await?;
+    Ok(axum::Json(session_view(&app, &process).await))
 }
 
 pub(super) async fn delete(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Path(named): Path<PtyName>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Path(names): Path<PtyName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let process = find(&app, &sandbox, &named.pty).await?;
+    let process = find(&app, &sandbox, &names.pty).await?;
     app.signal_process(&sandbox, &process, 9).await?;
     Ok(axum::Json(json!({"message": "PTY session deleted"})))
 }
@@ -150,50 +150,50 @@ pub(super) struct PtySize {
     rows: u16,
 }
 
-/// Gives a terminal another size.
 pub(super) async fn resize(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Path(named): Path<PtyName>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Path(names): Path<PtyName>,
     DaytonaJson(size): DaytonaJson<PtySize>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     if size.cols == 0 || size.rows == 0 {
         return Err(DaytonaRefusal::bad("cols and rows must be at least 1"));
     }
-    let process = find(&app, &sandbox, &named.pty).await?;
+    let process = find(&app, &sandbox, &names.pty).await?;
     app.resize_process(&process, (size.cols, size.rows)).await?;
-    let mut shown = shown(&app, &process).await;
-    (shown["cols"], shown["rows"]) = (size.cols.into(), size.rows.into());
-    Ok(axum::Json(shown))
+    let mut view = session_view(&app, &process).await;
+    (view["cols"], view["rows"]) = (size.cols.into(), size.rows.into());
+    Ok(axum::Json(view))
 }
 
-/// Connects to a terminal.
 pub(super) async fn connect(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Path(named): Path<PtyName>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Path(names): Path<PtyName>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, DaytonaRefusal> {
-    let process = find(&app, &sandbox, &named.pty).await?;
+    let process = find(&app, &sandbox, &names.pty).await?;
     Ok(open(app, process, &headers, upgrade))
 }
 
 /// Creates a terminal and connects to it.
 pub(super) async fn create_connect(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    Query(mut asked): Query<CreatePty>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    Query(mut query): Query<CreatePty>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, DaytonaRefusal> {
-    let sent = protocols(&headers).find_map(|word| word.strip_prefix(ENVS).map(str::to_owned));
-    if let Some(sent) = sent {
-        let bytes = URL_SAFE_NO_PAD.decode(sent.trim_end_matches('=')).ok();
+    let encoded =
+        protocols(&headers).find_map(|word| word.strip_prefix(ENVS_PREFIX).map(str::to_owned));
+    if let Some(encoded) = encoded {
+        let bytes = URL_SAFE_NO_PAD.decode(encoded.trim_end_matches('=')).ok();
         let envs = bytes.and_then(|bytes| serde_json::from_slice::<Env>(&bytes).ok());
-        asked.envs = Some(envs.ok_or_else(|| DaytonaRefusal::bad("the variables cannot be read"))?);
+        query.envs =
+            Some(envs.ok_or_else(|| DaytonaRefusal::bad("invalid environment variables"))?);
     }
-    let process = make(&app, &sandbox, asked).await?;
+    let process = start(&app, &sandbox, query).await?;
     Ok(open(app, process, &headers, upgrade))
 }
 
@@ -208,28 +208,43 @@ fn open(
     headers: &HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let in_a_message = protocols(headers).any(|word| word == EXIT_CONTROL);
+    let exit_report = match protocols(headers).any(|word| word == EXIT_CONTROL) {
+        true => ExitReport::Message,
+        false => ExitReport::CloseReason,
+    };
     let limit = app.settings.limits.frame_bytes;
     let tasks = app.tasks.clone();
     let upgrade = upgrade.protocols([EXIT_CONTROL]).max_message_size(limit).max_frame_size(limit);
     upgrade.on_upgrade(move |socket| {
-        tasks.track_future(async move { serve(&app, &process, socket, in_a_message).await })
+        tasks.track_future(async move { serve(&app, &process, socket, exit_report).await })
     })
 }
 
-async fn serve(app: &Adapter, process: &SandboxProcess, mut socket: WebSocket, in_a_message: bool) {
+/// How a client receives the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExitReport {
+    Message,
+    CloseReason,
+}
+
+async fn serve(
+    app: &Adapter,
+    process: &SandboxProcess,
+    mut socket: WebSocket,
+    exit_report: ExitReport,
+) {
     let connected = json!({"type": "control", "status": "connected"});
     if socket.send(Message::Text(connected.to_string().into())).await.is_err() {
         return;
     }
-    let (sender, mut said) = mpsc::channel(8);
-    let hear = app.stream_output(process, &sender);
-    tokio::pin!(hear);
-    let mut heard = false;
+    let (sender, mut output) = mpsc::channel(8);
+    let stream = app.stream_output(process, &sender);
+    tokio::pin!(stream);
+    let mut is_streamed = false;
     let end = loop {
         tokio::select! {
-            _ = &mut hear, if !heard => heard = true,
-            told = said.recv() => match told {
+            _ = &mut stream, if !is_streamed => is_streamed = true,
+            chunk = output.recv() => match chunk {
                 Some(ProcessOutput::Pty(bytes)) => {
                     if socket.send(Message::Binary(bytes)).await.is_err() { return }
                 }
@@ -244,15 +259,15 @@ async fn serve(app: &Adapter, process: &SandboxProcess, mut socket: WebSocket, i
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 };
-                if app.feed_process(process, bytes.to_vec(), false).await.is_err() {
-                    // Its end is on its way.
+                if app.write_stdin(process, bytes.to_vec()).await.is_err() {
+                    // The program has ended; its end is the next output.
                     continue;
                 }
             }
             () = app.stopping.cancelled() => {
                 let _ = socket.send(Message::Close(Some(CloseFrame {
                     code: 1012,
-                    reason: "the server is stopping; the terminal goes on".into(),
+                    reason: "the server is stopping; the terminal keeps running".into(),
                 }))).await;
                 return;
             }
@@ -264,17 +279,19 @@ async fn serve(app: &Adapter, process: &SandboxProcess, mut socket: WebSocket, i
         ProcessEnd::TimedOut => (137, Some("timed out".to_owned())),
         ProcessEnd::Lost => (-1, Some("lost".to_owned())),
     };
-    let mut told = json!({"exitCode": code});
+    let mut report = json!({"exitCode": code});
     if let Some(reason) = reason {
-        told["exitReason"] = reason.into();
+        report["exitReason"] = reason.into();
     }
-    if in_a_message {
-        told["type"] = "control".into();
-        told["status"] = "exited".into();
-        let _ = socket.send(Message::Text(told.to_string().into())).await;
-        told = json!({});
-    }
-    let reason = if in_a_message { String::new() } else { told.to_string() };
+    let reason = match exit_report {
+        ExitReport::Message => {
+            report["type"] = "control".into();
+            report["status"] = "exited".into();
+            let _ = socket.send(Message::Text(report.to_string().into())).await;
+            String::new()
+        }
+        ExitReport::CloseReason => report.to_string(),
+    };
     let _ =
         socket.send(Message::Close(Some(CloseFrame { code: 1000, reason: reason.into() }))).await;
 }

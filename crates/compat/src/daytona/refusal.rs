@@ -1,4 +1,4 @@
-//! Refusals and request bodies as clients of Daytona expect them.
+//! Error responses and request bodies in Daytona's format.
 
 use axum::{
     extract::{FromRequest, Request},
@@ -14,12 +14,12 @@ use files::FileError;
 use model::Timestamp;
 use store::StoreError;
 
-/// A refusal as clients of Daytona read it.
+/// An error response in Daytona's format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaytonaRefusal {
     status: StatusCode,
     message: String,
-    /// What clients of the toolbox tell its kind by, where that is more than the status.
+    /// The error code of the toolbox, where the status alone is not enough.
     code: Option<&'static str>,
 }
 
@@ -28,7 +28,7 @@ impl DaytonaRefusal {
         DaytonaRefusal { status, message: message.into(), code: None }
     }
 
-    /// One that clients of the toolbox have a name for.
+    /// An error with a code of the toolbox.
     pub(super) fn coded(
         status: StatusCode,
         code: &'static str,
@@ -46,13 +46,13 @@ impl DaytonaRefusal {
     }
 
     pub(super) fn body(&self) -> serde_json::Value {
-        let word = self.status.canonical_reason().unwrap_or("error");
-        let word = word.to_uppercase().replace([' ', '-'], "_");
+        let reason = self.status.canonical_reason().unwrap_or("error");
+        let reason = reason.to_uppercase().replace([' ', '-'], "_");
         json!({
             "statusCode": self.status.as_u16(),
             "message": self.message,
-            "error": word,
-            "code": self.code.unwrap_or(&word),
+            "error": reason,
+            "code": self.code.unwrap_or(&reason),
             "source": if self.code.is_some() { "DAYTONA_DAEMON" } else { "DAYTONA_API" },
             "timestamp": Timestamp::now().to_string(),
             "path": "",
@@ -111,17 +111,17 @@ impl IntoResponse for DaytonaRefusal {
     }
 }
 
-/// A JSON body that may be left out, with refusals as clients of Daytona read them.
+/// An optional JSON body, with errors in Daytona's format.
 pub struct DaytonaJson<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for DaytonaJson<T> {
     type Rejection = DaytonaRefusal;
 
     async fn from_request(mut request: Request, state: &S) -> Result<Self, DaytonaRefusal> {
-        // Some calls of the clients do not say what they send.
+        // The clients omit the content type of some requests.
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().entry(header::CONTENT_TYPE).or_insert(json);
-        let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
-        Ok(DaytonaJson(asked))
+        let OptionalJson(body) = OptionalJson::from_request(request, state).await?;
+        Ok(DaytonaJson(body))
     }
 }

@@ -6,13 +6,14 @@ use axum::{
 };
 
 use super::{
-    control, copy, events, files,
+    build_log, control, copy, events,
+    files::{search, transfer, tree},
     git::{branch, commit, config, remote},
     image, interpreter, link, list, process, pty, session, settings, volume,
 };
 use adapter::Adapter;
 
-/// Every route. Clients are pointed at `/daytona` or, as they know it, at `/daytona/api`.
+/// All routes. Clients use `/daytona` or, as at Daytona itself, `/daytona/api` as their base URL.
 pub fn routes() -> Router<Adapter> {
     let control = control_routes();
     Router::new()
@@ -59,10 +60,10 @@ fn control_routes() -> Router<Adapter> {
         .route("/snapshots", get(copy::list).post(image::create))
         .route("/snapshots/{name}", get(copy::show).delete(copy::remove))
         .route("/snapshots/{name}/activate", post(copy::activate))
-        .route("/snapshots/{name}/build-logs", get(image::logs))
-        .route("/snapshots/{name}/build-logs-url", get(image::logs_url))
-        .route("/sandbox/{id}/build-logs", get(image::sandbox_logs))
-        .route("/sandbox/{id}/build-logs-url", get(image::sandbox_logs_url))
+        .route("/snapshots/{name}/build-logs", get(build_log::logs))
+        .route("/snapshots/{name}/build-logs-url", get(build_log::logs_url))
+        .route("/sandbox/{id}/build-logs", get(build_log::sandbox_logs))
+        .route("/sandbox/{id}/build-logs-url", get(build_log::sandbox_logs_url))
         .route("/object-storage/push-access", get(image::push_access))
         .route("/sandbox/{id}/public/{public}", post(settings::public))
         .route("/sandbox/{id}/toolbox-proxy-url", get(control::toolbox))
@@ -96,19 +97,19 @@ fn toolbox() -> Router<Adapter> {
         .route("/process/pty/{pty}", get(pty::show).delete(pty::delete))
         .route("/process/pty/{pty}/resize", post(pty::resize))
         .route("/process/pty/{pty}/connect", get(pty::connect))
-        .route("/files", get(files::list).delete(files::delete))
-        .route("/files/info", get(files::info))
-        .route("/files/folder", post(files::folder))
-        .route("/files/download", get(files::download))
-        .route("/files/upload", post(files::upload))
-        .route("/files/upload-v2", post(files::upload_raw))
-        .route("/files/bulk-upload", post(files::bulk_upload))
-        .route("/files/bulk-download", post(files::bulk_download))
-        .route("/files/move", post(files::rename))
-        .route("/files/find", get(files::find))
-        .route("/files/search", get(files::search))
-        .route("/files/replace", post(files::replace))
-        .route("/files/permissions", post(files::permissions))
+        .route("/files", get(tree::list).delete(tree::delete))
+        .route("/files/info", get(tree::info))
+        .route("/files/folder", post(tree::folder))
+        .route("/files/download", get(transfer::download))
+        .route("/files/upload", post(transfer::upload))
+        .route("/files/upload-v2", post(transfer::upload_raw))
+        .route("/files/bulk-upload", post(transfer::bulk_upload))
+        .route("/files/bulk-download", post(transfer::bulk_download))
+        .route("/files/move", post(tree::rename))
+        .route("/files/find", get(search::find))
+        .route("/files/search", get(search::search))
+        .route("/files/replace", post(search::replace))
+        .route("/files/permissions", post(tree::permissions))
         .merge(repositories())
 }
 

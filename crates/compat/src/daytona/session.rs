@@ -1,7 +1,7 @@
-//! Sessions: a live shell each, in which commands run one after the other and leave their state.
+//! Sessions: each is a live shell in which commands run one after the other and keep their state.
 //!
-//! A session is a terminal that is named by a variable of its environment, so that it is found again by
-//! the next client, also after a restart.
+//! A session is a terminal whose environment has a variable with the session's name, so that it is found after a
+//! restart.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use wire::Stream;
 
-use super::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use super::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
-use adapter::process::SESSION_NAME as NAME;
+use adapter::process::SESSION_NAME;
 use engine::terminal::{
     BusyPolicy, ExecOptions, Execution, IfAbandoned, MAX_OUTPUT, NewTerminal, Resume, Stdin,
     StdinAfterWrite, TerminalError,
@@ -30,12 +30,12 @@ use model::{Command, CommandId, Env, ShellKind, Terminal};
 use store::SandboxRecord;
 use store::{CommandQuery, PageRequest};
 
-/// What goes before a piece of standard output, where both streams are one.
-const OUT: &[u8] = b"\x01\x01\x01";
-/// What goes before a piece of standard error.
-const ERR: &[u8] = b"\x02\x02\x02";
-/// Commands of a session that are listed.
-const TOLD: u32 = 200;
+/// The prefix of a chunk of standard output in combined output.
+const STDOUT_PREFIX: &[u8] = b"\x01\x01\x01";
+/// The prefix of a chunk of standard error in combined output.
+const STDERR_PREFIX: &[u8] = b"\x02\x02\x02";
+/// The limit of listed commands per session.
+const MAX_LISTED_COMMANDS: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -49,7 +49,7 @@ async fn all(
 ) -> Result<Vec<(String, Terminal)>, DaytonaRefusal> {
     let terminals = app.store.thread_terminals(sandbox.id()).await?;
     let named = terminals.into_iter().filter_map(|terminal| {
-        let name = terminal.env.get(NAME)?.clone();
+        let name = terminal.env.get(SESSION_NAME)?.clone();
         Some((name, terminal))
     });
     Ok(named.collect())
@@ -67,10 +67,10 @@ async fn find(
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CreateSession>,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CreateSession>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let name = asked.session_id;
+    let name = request.session_id;
     if name.is_empty() || name.contains('\0') {
         return Err(DaytonaRefusal::bad("sessionId is missing"));
     }
@@ -85,39 +85,42 @@ pub(super) async fn create(
             shell: Some(ShellKind::Bash),
             size: (80, 24),
             cwd: String::new(),
-            env: Env::from([(NAME.to_owned(), name)]),
+            env: Env::from([(SESSION_NAME.to_owned(), name)]),
         })
         .await?;
     Ok(StatusCode::CREATED)
 }
 
-fn told(command: &Command) -> Value {
-    let mut told = json!({"id": command.command_id, "command": command.text});
+fn command_view(command: &Command) -> Value {
+    let mut view = json!({"id": command.command_id, "command": command.text});
     if let Some(code) = command.exit_code {
-        told["exitCode"] = code.into();
+        view["exitCode"] = code.into();
     }
-    told
+    view
 }
 
-async fn shown(app: &Adapter, name: &str, terminal: &Terminal) -> Result<Value, DaytonaRefusal> {
-    let page = PageRequest::first(TOLD);
+async fn session_view(
+    app: &Adapter,
+    name: &str,
+    terminal: &Terminal,
+) -> Result<Value, DaytonaRefusal> {
+    let page = PageRequest::first(MAX_LISTED_COMMANDS);
     let commands = app.store.commands(&terminal.terminal_id, CommandQuery::default(), page).await?;
-    let commands: Vec<Value> = commands.items.iter().rev().map(told).collect();
+    let commands: Vec<Value> = commands.items.iter().rev().map(command_view).collect();
     Ok(json!({"sessionId": name, "commands": commands}))
 }
 
 pub(super) async fn list(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let mut sessions = Vec::new();
     for (name, terminal) in all(&app, &sandbox).await? {
-        sessions.push(shown(&app, &name, &terminal).await?);
+        sessions.push(session_view(&app, &name, &terminal).await?);
     }
     Ok(axum::Json(json!(sessions)))
 }
 
-/// What a path of a session names.
 #[derive(Debug, Deserialize)]
 pub(super) struct CommandPath {
     session: String,
@@ -127,17 +130,17 @@ pub(super) struct CommandPath {
 /// A session and its commands.
 pub(super) async fn show(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let terminal = find(&app, &sandbox, &names.session).await?;
-    Ok(axum::Json(shown(&app, &names.session, &terminal).await?))
+    Ok(axum::Json(session_view(&app, &names.session, &terminal).await?))
 }
 
-/// Ends a session with everything that runs in it.
+/// Deletes a session and ends its processes.
 pub(super) async fn delete(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let terminal = find(&app, &sandbox, &names.session).await?;
@@ -154,22 +157,22 @@ pub(super) struct SessionCommand {
     older_async: Option<bool>,
 }
 
-/// Runs a command in the session's shell; waits for its end unless asked not to.
+/// Runs a command in the session's shell. Waits for its end unless the client requests otherwise.
 pub(super) async fn exec(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
-    DaytonaJson(asked): DaytonaJson<SessionCommand>,
+    DaytonaJson(request): DaytonaJson<SessionCommand>,
 ) -> Result<Response, DaytonaRefusal> {
-    if asked.command.is_empty() || asked.command.contains('\0') {
+    if request.command.is_empty() || request.command.contains('\0') {
         return Err(DaytonaRefusal::bad("command is missing"));
     }
     let terminal = find(&app, &sandbox, &names.session).await?;
-    let waits = !(asked.run_async.unwrap_or(false) || asked.older_async.unwrap_or(false));
+    let is_sync = !(request.run_async.unwrap_or(false) || request.older_async.unwrap_or(false));
     let options = ExecOptions {
-        text: asked.command,
+        text: request.command,
         timeout: None,
-        stdin: if waits { Stdin::Null } else { Stdin::Open },
+        stdin: if is_sync { Stdin::Null } else { Stdin::Open },
         env: BTreeMap::new(),
         cwd: None,
         max_output: MAX_OUTPUT,
@@ -177,16 +180,16 @@ pub(super) async fn exec(
         resume: Resume::Yes,
         touch: None,
         keyed: false,
-        if_abandoned: if waits { IfAbandoned::Withdraw } else { IfAbandoned::Keep },
+        if_abandoned: if is_sync { IfAbandoned::Withdraw } else { IfAbandoned::Keep },
     };
     let mut execution = app.terminals.exec(&terminal, options, None).await?;
     let id = execution.id().to_string();
-    if !waits {
+    if !is_sync {
         execution.put_on_record().await?;
         let none = Value::Null;
-        let begun = json!({"cmdId": id, "output": none, "stdout": none, "stderr": none,
+        let started = json!({"cmdId": id, "output": none, "stdout": none, "stderr": none,
             "exitCode": none});
-        return Ok((StatusCode::ACCEPTED, axum::Json(begun)).into_response());
+        return Ok((StatusCode::ACCEPTED, axum::Json(started)).into_response());
     }
     let receipt = execution.finished().await?;
     let mut answer = streams(&receipt.stdout, &receipt.stderr);
@@ -197,9 +200,9 @@ pub(super) async fn exec(
 
 fn streams(stdout: &[u8], stderr: &[u8]) -> Value {
     let mut both = Vec::new();
-    for (mark, bytes) in [(OUT, stdout), (ERR, stderr)] {
+    for (prefix, bytes) in [(STDOUT_PREFIX, stdout), (STDERR_PREFIX, stderr)] {
         if !bytes.is_empty() {
-            both.extend_from_slice(mark);
+            both.extend_from_slice(prefix);
             both.extend_from_slice(bytes);
         }
     }
@@ -227,20 +230,20 @@ async fn find_command(
 /// A command of a session.
 pub(super) async fn command(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let (_, command) = find_command(&app, &sandbox, &names).await?;
-    Ok(axum::Json(told(&command)))
+    Ok(axum::Json(command_view(&command)))
 }
 
-/// The session of what a sandbox was started with: here that is nothing but its shells.
-pub(super) async fn entrypoint(DaytonaGuest(_): DaytonaGuest) -> axum::Json<Value> {
+/// The session of the sandbox's entrypoint, which has no commands here.
+pub(super) async fn entrypoint(ToolboxSandbox(_): ToolboxSandbox) -> axum::Json<Value> {
     axum::Json(json!({"sessionId": "entrypoint", "commands": []}))
 }
 
 pub(super) async fn entrypoint_logs(
-    DaytonaGuest(_): DaytonaGuest,
+    ToolboxSandbox(_): ToolboxSandbox,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
@@ -258,10 +261,10 @@ pub(super) struct FollowQuery {
     follow: Option<String>,
 }
 
-/// What a command wrote; as a WebSocket, as it writes it.
+/// The output of a command; over a WebSocket it is streamed.
 pub(super) async fn logs(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
     Query(query): Query<FollowQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -271,7 +274,7 @@ pub(super) async fn logs(
     if let (true, Ok(upgrade)) = (follows, upgrade) {
         let tasks = app.tasks.clone();
         return Ok(upgrade.on_upgrade(move |socket| {
-            tasks.track_future(async move { tell(&app, &terminal, command, socket).await })
+            tasks.track_future(async move { stream_output(&app, &terminal, command, socket).await })
         }));
     }
     let mut outputs = [Vec::new(), Vec::new()];
@@ -293,19 +296,24 @@ pub(super) async fn logs(
     Ok(axum::Json(streams(&outputs[0], &outputs[1])).into_response())
 }
 
-/// Sends what a command writes until it has ended.
-async fn tell(app: &Adapter, terminal: &Terminal, command: Command, mut socket: WebSocket) {
+/// Sends the output of a command until it has ended.
+async fn stream_output(
+    app: &Adapter,
+    terminal: &Terminal,
+    command: Command,
+    mut socket: WebSocket,
+) {
     let mut execution = app.terminals.follow(terminal, &command.command_id).await;
     if let Some(execution) = &execution {
         let _ = execution.listen().await;
     }
-    let mut cursors = [(Stream::Stdout, OUT, 0), (Stream::Stderr, ERR, 0)];
+    let mut cursors = [(Stream::Stdout, STDOUT_PREFIX, 0), (Stream::Stderr, STDERR_PREFIX, 0)];
     loop {
         let over = execution.as_ref().is_none_or(Execution::is_over);
         if let Some(execution) = &mut execution {
             execution.progress().mark_unchanged();
         }
-        for (stream, mark, from) in &mut cursors {
+        for (stream, prefix, from) in &mut cursors {
             let limit = wire::MAX_DATA as u32 / 2;
             while let Ok(chunk) =
                 app.terminals.output(terminal, &command, *stream, *from, limit).await
@@ -314,7 +322,7 @@ async fn tell(app: &Adapter, terminal: &Terminal, command: Command, mut socket: 
                     break;
                 }
                 *from = chunk.next;
-                let frame = [*mark, &chunk.bytes].concat();
+                let frame = [*prefix, &chunk.bytes].concat();
                 if socket.send(Message::Binary(frame.into())).await.is_err() {
                     return;
                 }
@@ -327,7 +335,7 @@ async fn tell(app: &Adapter, terminal: &Terminal, command: Command, mut socket: 
             tokio::select! {
                 more = execution.more() => if more.is_err() { break },
                 () = app.stopping.cancelled() => break,
-                heard = socket.recv() => if !matches!(heard, Some(Ok(_))) { return },
+                message = socket.recv() => if !matches!(message, Some(Ok(_))) { return },
             }
         }
     }
@@ -340,20 +348,19 @@ pub(super) struct CommandInput {
     data: String,
 }
 
-/// Gives a command something to read.
+/// Writes to the standard input of a command.
 pub(super) async fn input(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     Path(names): Path<CommandPath>,
-    DaytonaJson(asked): DaytonaJson<CommandInput>,
+    DaytonaJson(request): DaytonaJson<CommandInput>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let (terminal, command) = find_command(&app, &sandbox, &names).await?;
     if command.status.is_end() {
         let (status, code) = (StatusCode::GONE, "COMMAND_ALREADY_COMPLETED");
         return Err(DaytonaRefusal::coded(status, code, "the command has already completed"));
     }
-    let data = asked.data.into_bytes();
-    let after = StdinAfterWrite::KeepOpen;
+    let (data, after) = (request.data.into_bytes(), StdinAfterWrite::KeepOpen);
     app.terminals.feed(&terminal, &command.command_id, String::new(), data, after).await?;
     Ok(StatusCode::NO_CONTENT)
 }

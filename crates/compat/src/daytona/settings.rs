@@ -1,4 +1,4 @@
-//! Settings of a sandbox that a client changes later, and measurements of it.
+//! Changes of a sandbox's settings, and measurements of its usage.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    DaytonaGuest, DaytonaJson, DaytonaRefusal,
-    control::{check_labels, delete_after_stop, idle_policy, lifetime, port_access, stop_policy},
+    DaytonaJson, DaytonaRefusal, ToolboxSandbox,
+    control::{check_labels, delete_after_stop, idle_policy, lifetime, stop_policy},
     network::NetworkSettings,
     size::{DaytonaSize, SizeRequest},
     view::{self, AUTO_ARCHIVE, AUTO_PAUSE, AUTO_STOP, DEFAULT_AUTO_STOP_MINUTES, find, number},
@@ -16,7 +16,7 @@ use super::{
 use adapter::{Adapter, usage::UsageSample};
 use api::error::Problem;
 use engine::lease::LeaseError;
-use model::{Env, Sandbox, SessionPolicy, ThreadId, Timestamp};
+use model::{Env, PortAccess, Sandbox, SessionPolicy, ThreadId, Timestamp};
 use store::ThreadChoices;
 
 async fn change(
@@ -50,13 +50,13 @@ pub(super) struct NewLabels {
 pub(super) async fn labels(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    DaytonaJson(asked): DaytonaJson<NewLabels>,
+    DaytonaJson(request): DaytonaJson<NewLabels>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    check_labels(&asked.labels)?;
-    change(&app, &name, |sandbox| sandbox.labels = asked.labels.clone()).await
+    check_labels(&request.labels)?;
+    change(&app, &name, |sandbox| sandbox.labels = request.labels.clone()).await
 }
 
-/// Sets after how many minutes without use a sandbox stops; 0 means never.
+/// Sets the number of idle minutes after which a sandbox stops; 0 means never.
 pub(super) async fn auto_stop(
     State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
@@ -70,7 +70,7 @@ pub(super) async fn auto_stop(
     .await
 }
 
-/// Sets after how many minutes without use a sandbox is paused instead of stopped; 0 stops it again.
+/// Sets the number of idle minutes after which a sandbox is paused instead of stopped; 0 restores the stop.
 pub(super) async fn auto_pause(
     State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
@@ -84,7 +84,7 @@ pub(super) async fn auto_pause(
     .await
 }
 
-/// Records the interval and shows it; nothing is moved elsewhere here.
+/// Records the archive interval. It has no effect: sandboxes are not archived automatically.
 pub(super) async fn auto_archive(
     State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
@@ -95,7 +95,7 @@ pub(super) async fn auto_archive(
     .await
 }
 
-/// Sets how many minutes after its stop a sandbox is deleted; -1 means never.
+/// Sets the number of minutes between the stop and the deletion of a sandbox; -1 means never.
 pub(super) async fn auto_delete(
     State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, i64)>,
@@ -103,7 +103,7 @@ pub(super) async fn auto_delete(
     change(&app, &name, |sandbox| sandbox.delete_after_stop = delete_after_stop(minutes)).await
 }
 
-/// Sets how many minutes after its creation a sandbox is deleted; 0 means never.
+/// Sets the number of minutes between the creation and the deletion of a sandbox; 0 means never.
 pub(super) async fn ttl(
     State(app): State<Adapter>,
     Path((name, minutes)): Path<(String, u64)>,
@@ -115,31 +115,32 @@ pub(super) async fn ttl(
     .await
 }
 
-/// Opens the ports of a sandbox to any client, or to those with its token alone.
+/// Makes the ports of a sandbox public or private.
 pub(super) async fn public(
     State(app): State<Adapter>,
     Path((name, public)): Path<(String, bool)>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    change(&app, &name, |sandbox| sandbox.port_access = port_access(public)).await
+    let port_access = if public { PortAccess::Public } else { PortAccess::Token };
+    change(&app, &name, |sandbox| sandbox.port_access = port_access).await
 }
 
 /// Changes the network rules of a sandbox; its programs keep running.
 pub(super) async fn network(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    DaytonaJson(asked): DaytonaJson<NetworkSettings>,
+    DaytonaJson(request): DaytonaJson<NetworkSettings>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
-    let network = asked.network();
+    let network = request.network();
     let changed = app.change_network(&sandbox, &network, |sandbox| {
-        sandbox.extra.extend(asked.extra());
+        sandbox.extra.extend(request.extra());
     });
     let missing = || DaytonaRefusal::missing(format!("Sandbox {name} not found"));
     let sandbox = changed.await?.ok_or_else(missing)?;
     Ok(axum::Json(view::sandbox(&app, &sandbox)))
 }
 
-/// A change of the environment of programs that are started later.
+/// A change of the environment of programs started later.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct EnvUpdate {
@@ -147,10 +148,10 @@ pub(super) struct EnvUpdate {
     unset: Vec<String>,
 }
 
-/// Changes the environment of new programs and sessions.
+/// Changes the environment of programs and sessions started later.
 pub(super) async fn env(
     State(app): State<Adapter>,
-    DaytonaGuest(sandbox): DaytonaGuest,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
     DaytonaJson(update): DaytonaJson<EnvUpdate>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     api::check_env(Some(&update.set), "/set")?;
@@ -162,20 +163,21 @@ pub(super) async fn env(
     Ok(axum::Json(json!({})))
 }
 
-/// Changes the limits of a sandbox: at once if it runs, and whenever it starts.
+/// Changes the resource limits of a sandbox: immediately if it runs, and for later starts.
 pub(super) async fn resize(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    DaytonaJson(asked): DaytonaJson<SizeRequest>,
+    DaytonaJson(request): DaytonaJson<SizeRequest>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
-    let (mut settings, present) = (asked.settings()?, DaytonaSize::of(&app, Some(&sandbox.lease)));
-    // Sizes are rounded up: the size that the client was shown is no change.
-    if asked.disk == Some(present.disk) {
+    let (mut settings, current) =
+        (request.settings()?, DaytonaSize::of(&app, Some(&sandbox.lease)));
+    // Sizes are rounded up, so the size that the client has read is not a change.
+    if request.disk == Some(current.disk) {
         settings.remove("disk");
     }
-    if settings.is_empty() && asked.disk.is_none() {
-        return Err(DaytonaRefusal::bad("cpu, memory or disk is needed"));
+    if settings.is_empty() && request.disk.is_none() {
+        return Err(DaytonaRefusal::bad("cpu, memory or disk is required"));
     }
     if !settings.is_empty() {
         app.leases.resize(&sandbox.thread.lease_id, settings).await.map_err(
@@ -190,7 +192,7 @@ pub(super) async fn resize(
     Ok(axum::Json(view::sandbox(&app, &find(&app, &name).await?)))
 }
 
-/// The names of the metrics, and the field of a measurement that each shows.
+/// The names of the metrics and the fields of a measurement.
 const METRICS: [(&str, &str); 7] = [
     ("daytona.sandbox.cpu.utilization", "cpuUsedPct"),
     ("daytona.sandbox.cpu.limit", "cpuCount"),
@@ -201,7 +203,7 @@ const METRICS: [(&str, &str); 7] = [
     ("daytona.sandbox.filesystem.total", "diskTotal"),
 ];
 
-/// The time span of the measurements that a client asks for.
+/// The time span of the requested measurements.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MetricsSpan {
@@ -217,10 +219,10 @@ pub(super) async fn metrics(
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let from = span.from.map_or(i64::MIN, Timestamp::as_second);
-    // The client's present is in our past.
+    // The measurement of the present is taken after the client read its clock.
     let to = span.to.map_or(i64::MAX, |to| to.as_second().saturating_add(1));
     let used = UsageSample::between(&app, &sandbox, from, to).await?;
-    let used: Vec<Value> = used.iter().map(UsageSample::of_control).collect();
+    let used: Vec<Value> = used.iter().map(UsageSample::control_json).collect();
     let series = METRICS.map(|(metric, field)| {
         let points = used.iter();
         let points = points.map(|it| json!({"timestamp": it["timestamp"], "value": it[field]}));

@@ -9,7 +9,7 @@ use model::Lease;
 
 const GIB: u64 = 1 << 30;
 
-/// The size that a client asks for.
+/// The size that a client requests.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SizeRequest {
@@ -20,14 +20,14 @@ pub(super) struct SizeRequest {
 }
 
 impl SizeRequest {
-    /// The size as settings of a provider.
+    /// The size as provider settings.
     pub(super) fn settings(&self) -> Result<Map<String, Value>, DaytonaRefusal> {
         if self.gpu.is_some_and(|count| count > 0) {
-            return Err(DaytonaRefusal::bad("there are no graphics processors here"));
+            return Err(DaytonaRefusal::bad("this server has no GPUs"));
         }
         let mut settings = Map::new();
-        for (name, asked) in [("cpu", self.cpu), ("memory", self.memory), ("disk", self.disk)] {
-            let Some(count) = asked else { continue };
+        for (name, count) in [("cpu", self.cpu), ("memory", self.memory), ("disk", self.disk)] {
+            let Some(count) = count else { continue };
             if count == 0 {
                 return Err(DaytonaRefusal::bad(format!("{name} must be at least 1")));
             }
@@ -40,7 +40,7 @@ impl SizeRequest {
     }
 }
 
-/// The limits of a sandbox, rounded up.
+/// The resources of a sandbox, rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DaytonaSize {
     pub(super) cpu: u64,
@@ -53,7 +53,7 @@ impl DaytonaSize {
         usage::SandboxSize::of(app, lease).into()
     }
 
-    /// The size of a sandbox whose client asks for none.
+    /// The size of a sandbox whose request has none.
     pub(super) fn default_size(app: &Adapter) -> DaytonaSize {
         usage::SandboxSize::default_size(app).into()
     }
@@ -73,17 +73,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_asked_for_in_the_words_of_a_provider() {
-        let asked = SizeRequest { cpu: Some(2), memory: Some(4), disk: Some(8), gpu: Some(0) };
+    fn a_size_becomes_provider_settings() {
+        let request = SizeRequest { cpu: Some(2), memory: Some(4), disk: Some(8), gpu: Some(0) };
         let expected = json!({"cpus": 2, "memory": "4g", "disk": "8g"});
-        assert_eq!(Value::Object(asked.settings().unwrap()), expected);
+        assert_eq!(Value::Object(request.settings().unwrap()), expected);
         assert!(SizeRequest::default().settings().unwrap().is_empty());
         assert!(SizeRequest { gpu: Some(1), ..SizeRequest::default() }.settings().is_err());
         assert!(SizeRequest { cpu: Some(0), ..SizeRequest::default() }.settings().is_err());
     }
 
     #[test]
-    fn a_part_counts_as_a_whole() {
+    fn sizes_are_rounded_up() {
         let size = usage::SandboxSize { cpus: 2, memory: GIB / 2, disk: 3 * GIB };
         assert_eq!(DaytonaSize::from(size), DaytonaSize { cpu: 2, memory: 1, disk: 3 });
     }

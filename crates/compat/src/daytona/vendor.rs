@@ -1,4 +1,4 @@
-//! Daytona as the code that both APIs share sees it.
+//! Daytona's side of the code that both APIs share.
 
 use axum::{http::StatusCode, response::Response};
 use futures_util::future::BoxFuture;

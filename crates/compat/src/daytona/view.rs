@@ -1,4 +1,4 @@
-//! A sandbox as clients of Daytona read it, and how they name one.
+//! The JSON of a sandbox, and the lookup of a sandbox by id or name.
 
 use serde_json::{Value, json};
 
@@ -9,20 +9,23 @@ use adapter::{Adapter, build::ALIAS, port, volume::mounts};
 use model::{PortAccess, ProjectId, SandboxState, SandboxStatus};
 use store::{SandboxFilter, SandboxRecord};
 
-/// The name of the provider's own files, which sandboxes start from if no snapshot is given.
+/// The name of the provider's default files, which sandboxes start from if the request has no snapshot.
 pub(super) const DEFAULT_SNAPSHOT: &str = "default";
-/// Minutes without use after which a sandbox stops by default.
+/// The default number of idle minutes after which a sandbox stops.
 pub(super) const DEFAULT_AUTO_STOP_MINUTES: u64 = 15;
-/// Minutes after which a stopped sandbox would be archived by default.
+/// The default number of minutes after which a stopped sandbox would be archived.
 pub(super) const DEFAULT_AUTO_ARCHIVE_MINUTES: u64 = 10_080;
-/// Facts of a sandbox that only this API knows, by their names in its row.
+/// The key under which a sandbox records the idle minutes before it stops.
 pub(super) const AUTO_STOP: &str = "auto_stop";
+/// The key under which a sandbox records the idle minutes before it is paused.
 pub(super) const AUTO_PAUSE: &str = "auto_pause";
+/// The key under which a sandbox records the minutes before it would be archived.
 pub(super) const AUTO_ARCHIVE: &str = "auto_archive";
+/// The key under which a sandbox records the user that the client requested.
 pub(super) const USER: &str = "user";
 
-/// Every sandbox of this API.
-pub(super) fn own() -> SandboxFilter {
+/// The filter for the sandboxes of this API.
+pub(super) fn daytona_sandboxes() -> SandboxFilter {
     SandboxFilter { origin: Some(ORIGIN.to_owned()), ..SandboxFilter::default() }
 }
 
@@ -39,7 +42,7 @@ pub(super) async fn find(app: &Adapter, name: &str) -> Result<SandboxRecord, Day
         .ok_or_else(|| DaytonaRefusal::missing(format!("Sandbox with ID or name {name} not found")))
 }
 
-/// The name of a sandbox's state. Its desired state has the same.
+/// The name of a sandbox's state, which is also the name of its desired state.
 pub(super) fn state(sandbox: &SandboxRecord) -> &'static str {
     match sandbox.status() {
         SandboxStatus::Paused if sandbox.row.state == SandboxState::Paused => "paused",
@@ -50,7 +53,7 @@ pub(super) fn state(sandbox: &SandboxRecord) -> &'static str {
     }
 }
 
-/// A whole number that a sandbox records under this name.
+/// The number that a sandbox records under this key.
 pub(super) fn number(sandbox: &SandboxRecord, name: &str) -> Option<u64> {
     sandbox.row.extra.get(name)?.parse().ok()
 }
@@ -59,7 +62,7 @@ pub(super) fn sandbox(app: &Adapter, sandbox: &SandboxRecord) -> Value {
     sandbox_as(app, sandbox, state(sandbox))
 }
 
-/// A sandbox in a state that it is about to have.
+/// The JSON of a sandbox with another state than its current one.
 pub(super) fn sandbox_as(app: &Adapter, sandbox: &SandboxRecord, state: &str) -> Value {
     let row = &sandbox.row;
     let size = DaytonaSize::of(app, Some(&sandbox.lease));
@@ -108,10 +111,10 @@ pub(super) fn toolbox_url(app: &Adapter) -> String {
     format!("{}/daytona/toolbox", app.url)
 }
 
-/// The URL of a port of the sandbox, or of the signed link, with this name.
+/// The URL of a port. `name` is the sandbox's id or the token of a signed link.
 pub(super) fn port_url(app: &Adapter, number: u16, name: &str) -> Result<String, DaytonaRefusal> {
     let Some((scheme, domain)) = port::domain(app) else {
-        let message = "ports have names below one of the server: put one into the setting `names`";
+        let message = "ports need a domain name of the server; add one to the setting `names`";
         return Err(DaytonaRefusal::bad(message));
     };
     Ok(format!("{scheme}://{number}-{name}.{domain}"))

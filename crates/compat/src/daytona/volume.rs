@@ -1,4 +1,4 @@
-//! Volumes: directories that sandboxes share, and that outlive them.
+//! Volumes: directories that sandboxes share and that outlive them.
 
 use axum::{
     extract::{Path, State},
@@ -11,7 +11,7 @@ use super::{DaytonaJson, DaytonaRefusal, ORGANIZATION};
 use adapter::{Adapter, volume::VolumeName};
 use machine::volume::{Volume, VolumeMount};
 
-/// A volume that a new sandbox is to see.
+/// A volume that a new sandbox mounts.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DaytonaMount {
@@ -33,17 +33,17 @@ impl From<DaytonaMount> for VolumeMount {
 
 /// The volumes that a sandbox mounts.
 pub(super) fn mounts_view(mounts: &[VolumeMount]) -> Vec<Value> {
-    let one = |mounted: &VolumeMount| {
+    let view = |mounted: &VolumeMount| {
         let mut view = json!({"volumeId": mounted.id, "mountPath": mounted.path});
         if !mounted.subpath.is_empty() {
             view["subpath"] = mounted.subpath.as_str().into();
         }
         view
     };
-    mounts.iter().map(one).collect()
+    mounts.iter().map(view).collect()
 }
 
-fn shown(volume: &Volume) -> Value {
+fn volume_view(volume: &Volume) -> Value {
     json!({
         "id": volume.id,
         "name": volume.name,
@@ -57,22 +57,22 @@ fn shown(volume: &Volume) -> Value {
 }
 
 pub(super) async fn list(State(app): State<Adapter>) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(app.volumes().await?.iter().map(shown).collect()))
+    Ok(axum::Json(app.volumes().await?.iter().map(volume_view).collect()))
 }
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    DaytonaJson(asked): DaytonaJson<VolumeName>,
+    DaytonaJson(request): DaytonaJson<VolumeName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(shown(&app.create_volume(&asked.name).await?)))
+    Ok(axum::Json(volume_view(&app.create_volume(&request.name).await?)))
 }
 
-/// A volume, by its id or name.
+/// Returns the volume with this id or name.
 pub(super) async fn show(
     State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(shown(&find(&app, &name).await?)))
+    Ok(axum::Json(volume_view(&find(&app, &name).await?)))
 }
 
 async fn find(app: &Adapter, name: &str) -> Result<Volume, DaytonaRefusal> {
@@ -80,7 +80,7 @@ async fn find(app: &Adapter, name: &str) -> Result<Volume, DaytonaRefusal> {
     app.volume(name).await?.ok_or_else(missing)
 }
 
-/// Removes a volume that no sandbox has.
+/// Removes a volume that no sandbox uses.
 pub(super) async fn remove(
     State(app): State<Adapter>,
     Path(name): Path<String>,

@@ -1,7 +1,7 @@
-//! Which sandbox a request to the daemon in it is for, and whether it may come in.
+//! The sandbox of a request to its daemon, and whether the request is authorized.
 //!
-//! Clients tell in one of four ways: by the host `PORT-ID.DOMAIN`, by the header `E2b-Sandbox-Id`, by the
-//! access token alone, and by the signature of a link to a file.
+//! Clients identify the sandbox in one of four ways: by the host `PORT-ID.DOMAIN`, by the header `E2b-Sandbox-Id`,
+//! by the access token alone, or by the signature of a link to a file.
 
 use axum::{
     extract::{FromRequestParts, Request},
@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
     E2bRefusal,
-    connect::{ConnectCode, Failed},
+    connect::{ConnectCode, ConnectError},
     link::{FileQuery, Signature},
     vendor,
 };
@@ -20,18 +20,18 @@ use adapter::{Adapter, instance::home_of, key::Operation, port::unreachable};
 use model::{Env, ThreadId};
 use store::SandboxRecord;
 
-/// The port that the daemon has in every sandbox.
-const DAEMON: u16 = 49_983;
+/// The port of the daemon in every sandbox.
+const DAEMON_PORT: u16 = 49_983;
 
-/// What the paths of a volume's content begin with.
-const CONTENT: &str = "/volumecontent/";
+/// The prefix of the paths of a volume's content.
+const CONTENT_PREFIX: &str = "/volumecontent/";
 
 /// Whether the body is a file of a volume, which is streamed and may be large.
 pub fn is_file_upload(path: &str) -> bool {
-    path.starts_with(CONTENT) && path.ends_with("/file")
+    path.starts_with(CONTENT_PREFIX) && path.ends_with("/file")
 }
 
-/// The sandbox a request is for; the guard puts it into the request.
+/// The sandbox and port that a request is for; the guard adds it to the request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressed {
     pub(super) id: ThreadId,
@@ -45,41 +45,41 @@ impl Addressed {
 
     /// The daemon of a sandbox.
     pub(super) fn daemon(id: ThreadId) -> Addressed {
-        Addressed { id, port: DAEMON }
+        Addressed { id, port: DAEMON_PORT }
     }
 }
 
-/// What the credential of a request opens.
+/// The access that the credential of a request grants.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The request is for something else.
+    /// The request is not for this API.
     Unclaimed,
-    /// It has a key for this sandbox, and for nothing else.
+    /// The request has a key for this sandbox only.
     Granted(Addressed),
-    /// It has the key of the volume whose content it is for.
+    /// The request has the key of its volume.
     Content,
-    /// It has none; the owner's token opens every sandbox.
+    /// The request has no key of a sandbox; the owner's token opens every sandbox.
     OwnerOnly(Option<Addressed>),
-    /// What it has is wrong.
+    /// The key is invalid.
     Refused(&'static str),
 }
 
-/// Whether a path is one of the daemon's.
+/// Whether a path belongs to the daemon.
 fn is_daemon(path: &str) -> bool {
     path.starts_with("/process.Process/")
         || path.starts_with("/filesystem.Filesystem/")
         || matches!(path, "/files" | "/health" | "/envs")
 }
 
-/// Whether a path is one of E2B's.
+/// Whether a path belongs to this API.
 pub fn is_path(path: &str) -> bool {
     let rest = ["/v2", "/v3"].iter().find_map(|version| path.strip_prefix(version)).unwrap_or(path);
-    let below =
+    let is_below =
         |name: &str| rest.strip_prefix(name).is_some_and(|it| it.is_empty() || it.starts_with('/'));
     is_daemon(path)
         || ["/sandboxes", "/templates", "/snapshots", "/volumes", "/volumecontent"]
             .into_iter()
-            .any(below)
+            .any(is_below)
 }
 
 /// The port, the sandbox and the rest of a host `PORT-ID.REST`.
@@ -87,15 +87,14 @@ pub fn split_host(host: &Authority) -> Option<(u16, ThreadId, Authority)> {
     let (first, rest) = host.as_str().split_once('.')?;
     let (port, id) = first.split_once('-')?;
     let rest: Authority = rest.parse().ok()?;
-    // What is behind it must be a name: an address has no names below it.
+    // The rest must be a domain name: an IP address has no subdomains.
     let is_name = rest.host().rsplit('.').next()?.bytes().any(|byte| byte.is_ascii_alphabetic());
-    // An id has no dash in it, or is a UUID.
+    // An id contains no dash, or is a UUID.
     (is_name && (!id.contains('-') || uuid::Uuid::try_parse(id).is_ok())).then_some(())?;
     Some((port.parse().ok()?, id.parse().ok()?, rest))
 }
 
-/// The domain of a host `api.DOMAIN`, which is where clients with `E2B_DOMAIN` look for the control
-/// plane.
+/// The domain of a host `api.DOMAIN`, which is the control plane for clients with `E2B_DOMAIN`.
 pub fn domain_of_api(host: &Authority) -> Option<Authority> {
     let (first, rest) = host.as_str().split_once('.')?;
     first.eq_ignore_ascii_case("api").then_some(())?;
@@ -106,38 +105,40 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// An id as older clients write it, with the name of a machine behind it.
+/// Parses a sandbox id. Older clients append the id of a machine.
 pub fn sandbox_id(text: &str) -> Option<ThreadId> {
     text.split('-').next()?.parse().ok()
 }
 
-fn named(host: &Authority, headers: &HeaderMap) -> Option<Addressed> {
+fn addressed(host: &Authority, headers: &HeaderMap) -> Option<Addressed> {
     if let Some((port, id, _)) = split_host(host) {
         return Some(Addressed { id, port });
     }
     let id = sandbox_id(header(headers, "e2b-sandbox-id")?)?;
     let port = header(headers, "e2b-sandbox-port").and_then(|port| port.parse().ok());
-    Some(Addressed { id, port: port.unwrap_or(DAEMON) })
+    Some(Addressed { id, port: port.unwrap_or(DAEMON_PORT) })
 }
 
-/// The sandbox and the port that a request is for, if it is for a program inside and not for the daemon.
+/// The sandbox and the port of a request to a program in a sandbox; `None` for a request to the daemon.
 pub fn to_program(host: &Authority, headers: &HeaderMap) -> Option<(ThreadId, u16)> {
-    let Addressed { id, port } = named(host, headers)?;
-    (port != DAEMON).then_some((id, port))
+    let Addressed { id, port } = addressed(host, headers)?;
+    (port != DAEMON_PORT).then_some((id, port))
 }
 
-/// What a request to the daemon of a sandbox, or to a volume, may do.
+/// The access of a request to the daemon of a sandbox or to a volume.
 pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
     let (path, headers) = (request.uri().path(), request.headers());
-    if let Some((volume, _)) = path.strip_prefix(CONTENT).and_then(|rest| rest.split_once('/')) {
+    if let Some((volume, _)) =
+        path.strip_prefix(CONTENT_PREFIX).and_then(|rest| rest.split_once('/'))
+    {
         let given = header(headers, "authorization").and_then(|it| it.strip_prefix("Bearer "));
         return match given.and_then(|given| app.keys().opens_volume(volume, given)) {
             Some(true) => Access::Content,
-            Some(false) => Access::Refused("the key of the volume is wrong"),
+            Some(false) => Access::Refused("invalid volume key"),
             None => Access::Unclaimed,
         };
     }
-    let named = named(host, headers);
+    let named = addressed(host, headers);
     let token = header(headers, "x-access-token");
     // The server's own metrics have the same path as the daemon's.
     if !is_daemon(path) && !(path == "/metrics" && (named.is_some() || token.is_some())) {
@@ -151,7 +152,7 @@ pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
             (Some(id), Some(named)) if id == named.id => Access::Granted(named),
             (Some(id), None) => Access::Granted(Addressed::daemon(id)),
             (None, Some(named)) if app.auth.token(token) => Access::Granted(named),
-            _ => Access::Refused("the access token is wrong"),
+            _ => Access::Refused("invalid access token"),
         };
     }
     if path == "/files" {
@@ -160,7 +161,7 @@ pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
             "GET" | "HEAD" => Operation::Read,
             _ => Operation::Write,
         };
-        // What cannot be read opens nothing; to the owner the route says what is wrong with it.
+        // An invalid query grants nothing; for the owner, the route reports the error.
         let link = FileQuery::parse(query).unwrap_or_default();
         match link.signature(app, operation, named.as_ref().map(|named| &named.id)) {
             Some(Signature::Valid(id)) => {
@@ -173,13 +174,13 @@ pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
     Access::OwnerOnly(named)
 }
 
-/// The sandbox a request to its daemon is for, awake, and the user it is made as.
-pub struct E2bGuest {
+/// A request to the daemon of a sandbox: the sandbox, resumed if needed, and the user.
+pub struct DaemonCall {
     pub sandbox: SandboxRecord,
     user: Option<String>,
 }
 
-impl FromRequestParts<Adapter> for E2bGuest {
+impl FromRequestParts<Adapter> for DaemonCall {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &Adapter) -> Result<Self, Response> {
@@ -193,12 +194,12 @@ impl FromRequestParts<Adapter> for E2bGuest {
         };
         vendor::wake(app, &sandbox, |error| E2bRefusal::from(error).into_response()).await?;
         let user = user(parts).map_err(IntoResponse::into_response)?;
-        Ok(E2bGuest { sandbox, user })
+        Ok(DaemonCall { sandbox, user })
     }
 }
 
-/// The user that a request is made as: the one in its query, else the one in its `Authorization`. A
-/// signed link names its user itself.
+/// The user of a request: from the query, else from `Authorization`. A signed link always has the user in its
+/// query.
 fn user(parts: &Parts) -> Result<Option<String>, E2bRefusal> {
     let query = FileQuery::parse(parts.uri.query().unwrap_or_default())
         .map_err(|message| E2bRefusal::new(StatusCode::BAD_REQUEST, message))?;
@@ -208,7 +209,7 @@ fn user(parts: &Parts) -> Result<Option<String>, E2bRefusal> {
     Ok(parts.headers.get(header::AUTHORIZATION).and_then(basic_user))
 }
 
-/// The user of an `Authorization: Basic`.
+/// The user name in an `Authorization: Basic` header.
 fn basic_user(value: &HeaderValue) -> Option<String> {
     let (scheme, rest) = value.to_str().ok()?.split_once(' ')?;
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
@@ -216,16 +217,16 @@ fn basic_user(value: &HeaderValue) -> Option<String> {
     Some(text.split(':').next()?.to_owned())
 }
 
-impl E2bGuest {
-    /// The home of the user.
-    pub fn home(&self) -> Result<&str, Failed> {
+impl DaemonCall {
+    /// The home directory of the user.
+    pub fn home(&self) -> Result<&str, ConnectError> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
             let user = self.user.as_deref().unwrap_or_default();
-            Failed::new(ConnectCode::Unauthenticated, format!("invalid username: '{user}'"))
+            ConnectError::new(ConnectCode::Unauthenticated, format!("invalid username: '{user}'"))
         })
     }
 
-    /// The home of the user, for a request that is no RPC.
+    /// The home directory of the user, with the error of a plain HTTP request.
     pub fn home_of_files(&self) -> Result<&str, E2bRefusal> {
         home_of(&self.sandbox, self.user.as_deref()).ok_or_else(|| {
             let user = self.user.as_deref().unwrap_or_default();
@@ -234,7 +235,7 @@ impl E2bGuest {
         })
     }
 
-    /// What the environment of this user has that another's has not.
+    /// The variables that differ for this user.
     pub fn environment(&self) -> Env {
         if self.user.as_deref() != Some("root") {
             return Env::new();
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_tells_port_and_sandbox() {
+    fn a_host_names_port_and_sandbox() {
         let check = |host: &str, expected: Option<(u16, &str, &str)>| {
             let found = split_host(&host.parse().unwrap());
             let found = found.as_ref().map(|(port, id, rest)| (*port, id.as_str(), rest.as_str()));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_daemon_and_of_the_control_plane() {
+    fn paths_of_the_daemon_and_of_the_control_plane_are_recognized() {
         for path in ["/files", "/health", "/sandboxes", "/v2/sandboxes/x/connect", "/v3/templates"]
         {
             assert!(is_path(path), "{path}");

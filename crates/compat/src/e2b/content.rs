@@ -1,4 +1,4 @@
-//! The content of a volume, for clients with its key; no sandbox needs to run.
+//! The content of a volume, for clients with the volume's key. No sandbox needs to run.
 
 use std::fs::File;
 
@@ -20,12 +20,12 @@ use api::{error::Problem, transfer::Chunks};
 use files::{Above, Directory, FileError, PartialFile, Reach, memory::Expect};
 use model::Timestamp;
 
-/// Entries of one list.
+/// The limit of entries in a listing.
 const MAX_ENTRIES: usize = 100_000;
-/// Directories below each other that are listed at once.
+/// The limit of directory levels in a listing.
 const MAX_DEPTH: u32 = 64;
 
-/// What may be asked; which of it means something depends on the call.
+/// The query parameters of all routes; each route uses some of them.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContentQuery {
@@ -37,31 +37,31 @@ pub(super) struct ContentQuery {
     force: Option<bool>,
 }
 
-/// A volume's files, and a path in them.
-struct VolumePlace {
+/// A path in a volume.
+struct VolumePath {
     app: Adapter,
     id: String,
     path: String,
 }
 
-impl VolumePlace {
-    async fn of(app: Adapter, name: &str, asked: &ContentQuery) -> Result<VolumePlace, E2bRefusal> {
+impl VolumePath {
+    async fn of(app: Adapter, name: &str, query: &ContentQuery) -> Result<VolumePath, E2bRefusal> {
         let missing = || E2bRefusal::new(StatusCode::NOT_FOUND, format!("volume {name} not found"));
         let id = app.volume(name).await?.ok_or_else(missing)?.id;
-        Ok(VolumePlace { app, id, path: absolute(&asked.path, "/") })
+        Ok(VolumePath { app, id, path: absolute(&query.path, "/") })
     }
 
-    /// Does something with the files. It may block.
+    /// Runs a blocking operation on the files of the volume.
     async fn act<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
+        operation: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, E2bRefusal> {
         let root = self.app.volume_store().data(&self.id);
-        let done = tokio::task::spawn_blocking(move || {
-            act(&Directory::open(&root, None, Reach::InRoot)?.cached())
+        let result = tokio::task::spawn_blocking(move || {
+            operation(&Directory::open(&root, None, Reach::InRoot)?.cached())
         });
-        let done = done.await.map_err(|error| Problem::internal("look at a volume", &error))?;
-        done.map_err(|error| match error {
+        let result = result.await.map_err(|error| Problem::internal("access a volume", &error))?;
+        result.map_err(|error| match error {
             FileError::Missing { .. } => {
                 E2bRefusal::new(StatusCode::NOT_FOUND, format!("path {} not found", self.path))
             }
@@ -69,27 +69,29 @@ impl VolumePlace {
         })
     }
 
-    /// What is known of what is there, after its owner and mode were made these.
-    async fn shown(&self, asked: &ContentQuery) -> Result<Value, E2bRefusal> {
+    /// Sets the requested owner and mode, and returns the metadata.
+    async fn update(&self, change: &ContentQuery) -> Result<Value, E2bRefusal> {
         let (volumes, id, path) =
             (self.app.volume_store().clone(), self.id.clone(), self.path.clone());
-        let asked = asked.clone();
+        let change = change.clone();
         self.act(move |_| {
-            let failed = |error| FileError::from_io("look at", &path, error);
-            volumes.set_metadata(&id, &path, (asked.uid, asked.gid), asked.mode).map_err(failed)?;
+            let failed = |error| FileError::from_io("access", &path, error);
+            volumes
+                .set_metadata(&id, &path, (change.uid, change.gid), change.mode)
+                .map_err(failed)?;
             let (stat, target) = volumes.metadata(&id, &path).map_err(failed)?;
-            Ok(told(&path, &stat, target))
+            Ok(entry_view(&path, &stat, target))
         })
         .await
     }
 }
 
-fn told(path: &str, stat: &Stat, target: Option<String>) -> Value {
+fn entry_view(path: &str, stat: &Stat, target: Option<String>) -> Value {
     let time = |seconds: i64, nanoseconds: i64| {
         let nanoseconds = i32::try_from(nanoseconds).unwrap_or_default();
         Timestamp::new(seconds, nanoseconds).unwrap_or_default().to_string()
     };
-    let mut told = json!({
+    let mut view = json!({
         "name": path.rsplit('/').next().unwrap_or_default(),
         "path": path,
         "type": match FileType::from_raw_mode(stat.st_mode) {
@@ -107,32 +109,31 @@ fn told(path: &str, stat: &Stat, target: Option<String>) -> Value {
         "ctime": time(stat.st_ctime, stat.st_ctime_nsec as i64),
     });
     if let Some(target) = target {
-        told["target"] = target.into();
+        view["target"] = target.into();
     }
-    told
+    view
 }
 
-/// What is in a directory.
+/// Lists a directory, up to the requested depth.
 pub(super) async fn list(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let depth = asked.depth.unwrap_or(1);
+    let depth = query.depth.unwrap_or(1);
     if !(1..=MAX_DEPTH).contains(&depth) {
         let message = format!("depth must be 1 to {MAX_DEPTH}");
         return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
     }
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    let (volumes, id, path) =
-        (place.app.volume_store().clone(), place.id.clone(), place.path.clone());
-    let listed = place.act(move |directory| {
+    let file = VolumePath::of(app, &name, &query).await?;
+    let (volumes, id, path) = (file.app.volume_store().clone(), file.id.clone(), file.path.clone());
+    let listed = file.act(move |directory| {
         let mut all = Vec::new();
         for entry in directory.list(&relative(&path)?, depth, None, MAX_ENTRIES)? {
             let path = format!("/{}", entry.path);
-            // One that went meanwhile is not there.
+            // An entry that was removed meanwhile is skipped.
             if let Ok((stat, target)) = volumes.metadata(&id, &path) {
-                all.push(told(&path, &stat, target));
+                all.push(entry_view(&path, &stat, target));
             }
         }
         Ok(all)
@@ -144,82 +145,81 @@ pub(super) async fn list(
 pub(super) async fn make_dir(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
 ) -> Result<Response, E2bRefusal> {
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    let (path, force) = (place.path.clone(), asked.force == Some(true));
-    let made = place.act(move |directory| match force {
+    let file = VolumePath::of(app, &name, &query).await?;
+    let (path, force) = (file.path.clone(), query.force == Some(true));
+    let made = file.act(move |directory| match force {
         true => directory.make_directories(&relative(&path)?),
         false => directory.make_directory(&relative(&path)?),
     });
     made.await?;
-    Ok((StatusCode::CREATED, axum::Json(place.shown(&asked).await?)).into_response())
+    Ok((StatusCode::CREATED, axum::Json(file.update(&query).await?)).into_response())
 }
 
-/// What is known of something.
+/// Returns the metadata of a file or directory.
 pub(super) async fn show(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    Ok(axum::Json(place.shown(&ContentQuery::default()).await?))
+    let file = VolumePath::of(app, &name, &query).await?;
+    Ok(axum::Json(file.update(&ContentQuery::default()).await?))
 }
 
-/// Changes whose something is, and who may do what with it.
+/// Changes the owner and the mode of a file or directory.
 pub(super) async fn change(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
-    E2bJson(to): E2bJson<ContentQuery>,
+    Query(query): Query<ContentQuery>,
+    E2bJson(change): E2bJson<ContentQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    Ok(axum::Json(place.shown(&to).await?))
+    let file = VolumePath::of(app, &name, &query).await?;
+    Ok(axum::Json(file.update(&change).await?))
 }
 
-/// Removes something, and what is in it.
+/// Removes a file, or a directory with its content.
 pub(super) async fn remove(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
 ) -> Result<StatusCode, E2bRefusal> {
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    let path = place.path.clone();
-    place.act(move |directory| directory.remove_tree(&relative(&path)?)).await?;
+    let file = VolumePath::of(app, &name, &query).await?;
+    let path = file.path.clone();
+    file.act(move |directory| directory.remove_tree(&relative(&path)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn read(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
 ) -> Result<Response, E2bRefusal> {
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    let path = place.path.clone();
-    let (file, _): (File, _) =
-        place.act(move |directory| directory.read(&relative(&path)?)).await?;
+    let file = VolumePath::of(app, &name, &query).await?;
+    let path = file.path.clone();
+    let (file, _): (File, _) = file.act(move |directory| directory.read(&relative(&path)?)).await?;
     let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 256 << 10);
-    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    Ok((kind, Body::from_stream(stream)).into_response())
+    let content_type = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((content_type, Body::from_stream(stream)).into_response())
 }
 
-/// Writes a file; with `force` what is above it is made.
+/// Writes a file; with `force` its parent directories are created.
 pub(super) async fn write(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<ContentQuery>,
+    Query(query): Query<ContentQuery>,
     body: Body,
 ) -> Result<Response, E2bRefusal> {
     let mut chunks = Chunks::new(&app, body);
-    let place = VolumePlace::of(app, &name, &asked).await?;
-    let path = place.path.clone();
-    let above = if asked.force == Some(true) { Above::Make } else { Above::MustExist };
-    let begun =
-        place.act(move |directory| directory.write(&relative(&path)?, above, Expect::Anything));
-    let mut part: Box<PartialFile> = Box::new(begun.await?);
+    let file = VolumePath::of(app, &name, &query).await?;
+    let path = file.path.clone();
+    let above = if query.force == Some(true) { Above::Make } else { Above::MustExist };
+    let opened =
+        file.act(move |directory| directory.write(&relative(&path)?, above, Expect::Anything));
+    let mut part: Box<PartialFile> = Box::new(opened.await?);
     while let Some(piece) = chunks.next().await? {
-        part = place.act(move |_| part.write(&piece).map(|()| part)).await?;
+        part = file.act(move |_| part.write(&piece).map(|()| part)).await?;
     }
-    place.act(move |_| part.finish()).await?;
-    Ok((StatusCode::CREATED, axum::Json(place.shown(&asked).await?)).into_response())
+    file.act(move |_| part.finish()).await?;
+    Ok((StatusCode::CREATED, axum::Json(file.update(&query).await?)).into_response())
 }

@@ -1,4 +1,4 @@
-//! The control plane: sandboxes are created, forked, paused, resumed, extended and deleted.
+//! The control plane: creates, forks, pauses, resumes, extends and deletes sandboxes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,14 +34,14 @@ use store::SandboxRecord;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 15;
 /// The default timeout in the second version of the API.
 const DEFAULT_TIMEOUT_SECONDS_V2: u64 = 300;
-/// The longest timeout of a sandbox.
+/// The maximum timeout of a sandbox.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Forks that one request creates.
+/// The limit of forks per request.
 const MAX_FORKS: usize = 20;
-/// Bytes of all metadata of a sandbox.
+/// The limit of the total size of a sandbox's metadata.
 const MAX_METADATA_BYTES: usize = 64 << 10;
 
-/// What a client asks for. Unknown fields belong to a later version of the API and are ignored.
+/// A request for a sandbox. Unknown fields belong to a later version of the API and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CreateE2bSandbox {
@@ -88,62 +88,63 @@ fn checked_timeout(given: u64) -> Result<Duration, E2bRefusal> {
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    E2bJson(asked): E2bJson<CreateE2bSandbox>,
+    E2bJson(request): E2bJson<CreateE2bSandbox>,
 ) -> Result<Response, E2bRefusal> {
-    create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS).await
+    create_with(&app, request, DEFAULT_TIMEOUT_SECONDS).await
 }
 
 /// Creates a sandbox, in the second version of the API.
 pub(super) async fn create_v2(
     State(app): State<Adapter>,
-    E2bJson(asked): E2bJson<CreateE2bSandbox>,
+    E2bJson(request): E2bJson<CreateE2bSandbox>,
 ) -> Result<Response, E2bRefusal> {
-    create_with(&app, asked, DEFAULT_TIMEOUT_SECONDS_V2).await
+    create_with(&app, request, DEFAULT_TIMEOUT_SECONDS_V2).await
 }
 
 async fn create_with(
     app: &Adapter,
-    asked: CreateE2bSandbox,
+    request: CreateE2bSandbox,
     default_timeout: u64,
 ) -> Result<Response, E2bRefusal> {
-    let mut config = asked.network.unwrap_or_default();
-    config.allow_internet_access = asked.allow_internet_access;
+    let mut config = request.network.unwrap_or_default();
+    config.allow_internet_access = request.allow_internet_access;
     let network = config.network()?;
-    if asked.iam.is_some_and(|iam| iam["tokens"].as_object().is_some_and(|it| !it.is_empty())) {
+    if request.iam.is_some_and(|iam| iam["tokens"].as_object().is_some_and(|it| !it.is_empty())) {
         return Err(bad("workload identities are not supported"));
     }
     let mut settings = serde_json::Map::new();
-    let mounts = asked.volume_mounts.unwrap_or_default();
+    let mounts = request.volume_mounts.unwrap_or_default();
     let mounts = mounts.into_iter().map(Into::into).collect();
     let mounted = app.mount_volumes(&mut settings, mounts).await;
     mounted.map_err(|problem| bad(problem.detail()))?;
-    if asked.mcp.is_some_and(|mcp| !mcp.is_null()) {
+    if request.mcp.is_some_and(|mcp| !mcp.is_null()) {
         return Err(bad("MCP servers in sandboxes are not supported"));
     }
-    let labels = asked.metadata.unwrap_or_default();
+    let labels = request.metadata.unwrap_or_default();
     let bytes: usize = labels.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_METADATA_BYTES {
-        return Err(bad(format!("metadata may have {MAX_METADATA_BYTES} bytes")));
+        return Err(bad(format!("metadata may have up to {MAX_METADATA_BYTES} bytes")));
     }
-    let mut env = asked.env_vars.unwrap_or_default();
+    let mut env = request.env_vars.unwrap_or_default();
     api::check_env(Some(&env), "/envVars")?;
-    let lifecycle = asked.lifecycle.unwrap_or_default();
-    let pauses = asked.auto_pause == Some(true) || lifecycle.on_timeout.as_deref() == Some("pause");
-    let auto_resume =
-        asked.auto_resume.is_some_and(|it| it.enabled) || lifecycle.auto_resume.unwrap_or_default();
-    let template = match asked.template_id.as_str() {
+    let lifecycle = request.lifecycle.unwrap_or_default();
+    let pauses =
+        request.auto_pause == Some(true) || lifecycle.on_timeout.as_deref() == Some("pause");
+    let auto_resume = request.auto_resume.is_some_and(|it| it.enabled)
+        || lifecycle.auto_resume.unwrap_or_default();
+    let template = match request.template_id.as_str() {
         "" => "base".to_owned(),
         name => name.to_owned(),
     };
-    let id = fresh_id()?;
+    let id = random_id()?;
     for (name, value) in
         [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id.as_str()), ("E2B_TEMPLATE_ID", &template)]
     {
         env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
     let new = NewSandbox {
-        timeout: Some(checked_timeout(asked.timeout.unwrap_or(default_timeout))?),
-        on_expiry: match (pauses, asked.auto_pause_memory) {
+        timeout: Some(checked_timeout(request.timeout.unwrap_or(default_timeout))?),
+        on_expiry: match (pauses, request.auto_pause_memory) {
             (false, _) => ExpiryAction::Delete,
             (true, Some(false)) => ExpiryAction::Suspend,
             (true, Some(true) | None) => ExpiryAction::Pause,
@@ -161,14 +162,15 @@ async fn create_with(
     Ok((StatusCode::CREATED, axum::Json(connection(app, &sandbox))).into_response())
 }
 
-fn fresh_id() -> Result<ThreadId, Problem> {
+fn random_id() -> Result<ThreadId, Problem> {
     let mut random = [0; 10];
-    getrandom::fill(&mut random).map_err(|error| Problem::internal("name a sandbox", &error))?;
+    getrandom::fill(&mut random)
+        .map_err(|error| Problem::internal("generate the id of a sandbox", &error))?;
     let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("i{id}").parse().expect("letters and digits are an id"))
 }
 
-/// How many forks are wanted, and how long each lives.
+/// The number of forks and their timeout.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ForkSandbox {
@@ -176,29 +178,29 @@ pub(super) struct ForkSandbox {
     count: Option<usize>,
 }
 
-/// Creates sandboxes with the files of one. Each can fail by itself; the answer says so of each.
+/// Creates sandboxes with the files of another. The response has a result for each, which may be an error.
 pub(super) async fn fork(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    E2bJson(asked): E2bJson<ForkSandbox>,
+    E2bJson(request): E2bJson<ForkSandbox>,
 ) -> Result<Response, E2bRefusal> {
     let sandbox = find(&app, &name).await?;
-    let timeout = checked_timeout(asked.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
-    let count = asked.count.unwrap_or(1);
+    let timeout = checked_timeout(request.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS))?;
+    let count = request.count.unwrap_or(1);
     if !(1..=MAX_FORKS).contains(&count) {
         return Err(bad(format!("count must be 1 to {MAX_FORKS}")));
     }
     let mut forks = Vec::with_capacity(count);
     for _ in 0..count {
-        let id = fresh_id()?;
+        let id = random_id()?;
         let row = &sandbox.row;
         let mut env = sandbox.thread.env.clone();
         env.insert("E2B_SANDBOX_ID".to_owned(), id.to_string());
-        let of_template = [ALIAS, CWD].map(|name| row.extra.get_key_value(name));
-        let of_template = of_template.into_iter().flatten();
+        let template_records = [ALIAS, CWD].map(|key| row.extra.get_key_value(key));
+        let template_records = template_records.into_iter().flatten();
         let config = NetworkConfig::of(row);
         let mut extra: BTreeMap<_, _> = config.extra().into_iter().collect();
-        extra.extend(of_template.map(|(name, value)| (name.clone(), value.clone())));
+        extra.extend(template_records.map(|(key, value)| (key.clone(), value.clone())));
         let new = NewSandbox {
             timeout: Some(timeout),
             on_expiry: row.on_expiry,
@@ -235,11 +237,11 @@ pub(super) async fn kill(
     }
 }
 
-/// How a sandbox is to be paused.
+/// A request to pause a sandbox.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PauseSandbox {
-    /// Whether its programs keep running afterwards; they do by default.
+    /// Whether programs continue after the resume; they do by default.
     memory: Option<bool>,
 }
 
@@ -263,13 +265,13 @@ pub(super) async fn pause(
     }
 }
 
-/// How long a sandbox is to live.
+/// The requested lifetime of a sandbox.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Lifetime {
     timeout: Option<u64>,
     duration: Option<u64>,
-    /// Whether a resumed sandbox has its memory; it has by default.
+    /// Whether a resumed sandbox keeps its memory; it does by default.
     memory: Option<bool>,
 }
 
@@ -279,7 +281,7 @@ impl Lifetime {
     }
 }
 
-/// Resumes a sandbox if it is paused; it lives at least so long from now on.
+/// Resumes a sandbox if it is paused, and extends its lifetime.
 pub(super) async fn connect(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -310,7 +312,7 @@ async fn connect_with(
     Ok((status, axum::Json(connection(app, &sandbox))).into_response())
 }
 
-/// Resumes a sandbox; without its memory it starts again with its files. Returns whether it was paused.
+/// Resumes a sandbox. Without its memory, only its files are kept. Returns whether it was paused.
 async fn resume_with(
     app: &Adapter,
     sandbox: &SandboxRecord,
@@ -324,7 +326,7 @@ async fn resume_with(
     Ok(vendor::resume(app, sandbox, timeout).await?)
 }
 
-/// Resumes a paused sandbox; one that runs is refused.
+/// Resumes a paused sandbox. Fails if the sandbox is running.
 pub(super) async fn resume(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -339,7 +341,7 @@ pub(super) async fn resume(
     Ok((StatusCode::CREATED, axum::Json(connection(&app, &sandbox))).into_response())
 }
 
-/// Sets how long a sandbox lives from now on.
+/// Sets the remaining lifetime of a sandbox.
 pub(super) async fn timeout(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -349,7 +351,7 @@ pub(super) async fn timeout(
     extend(&app, &name, Extension::Exactly(timeout)).await
 }
 
-/// Makes a sandbox live at least so long from now on.
+/// Extends the remaining lifetime of a sandbox if it is shorter.
 pub(super) async fn refresh(
     State(app): State<Adapter>,
     Path(name): Path<String>,

@@ -1,4 +1,4 @@
-//! E2B's API as the guard sees it.
+//! E2B's API for the guard.
 
 use api::{
     Door,
@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 
 use super::{
     E2bRefusal,
-    address::{self, Access, Addressed, E2bGuest},
+    address::{self, Access, Addressed, DaemonCall},
     template, usage,
 };
 use adapter::{Adapter, port, vendor::VendorApi};
@@ -24,10 +24,10 @@ const STREAMED_INPUT: &str = "/process.Process/StreamInput";
 /// Query parameters that clients send once per value.
 const LISTS: [&str; 2] = ["state", "sandbox_ids"];
 
-/// The door of E2B's clients.
+/// The entrance of E2B's clients.
 pub struct E2bDoor {
     pub app: Adapter,
-    /// All APIs, since a port may belong to the sandbox of any of them.
+    /// All APIs: a port may belong to a sandbox of any of them.
     pub vendors: &'static [&'static dyn VendorApi],
 }
 
@@ -58,7 +58,7 @@ impl Door for E2bDoor {
 
     fn credential(&self, request: &mut Request, host: &Authority) -> Credential {
         let path = request.uri().path().to_owned();
-        if template::may_upload(&self.app, request.method(), request.uri()) {
+        if template::upload::may_upload(&self.app, request.method(), request.uri()) {
             return Credential::Holder(format!("upload {path}"));
         }
         match address::access(&self.app, request, host) {
@@ -88,7 +88,9 @@ impl Door for E2bDoor {
 
     fn is_file_upload(&self, method: &Method, path: &str) -> bool {
         match *method {
-            Method::PUT => address::is_file_upload(path) || template::uploaded(path).is_some(),
+            Method::PUT => {
+                address::is_file_upload(path) || template::upload::uploaded_hash(path).is_some()
+            }
             Method::POST => path == "/files",
             _ => false,
         }
@@ -102,16 +104,16 @@ impl Door for E2bDoor {
         is_list(path, parameter)
     }
 
-    /// The daemon of a sandbox has metrics at the path of the server's own.
+    /// The metrics of a sandbox's daemon have the path of the server's own metrics.
     fn replacement(&self, request: &Request) -> Option<Answer> {
-        let addressed = request.extensions().get::<Addressed>().is_some();
-        (addressed && request.uri().path() == "/metrics").then_some(())?;
+        let is_addressed = request.extensions().get::<Addressed>().is_some();
+        (is_addressed && request.uri().path() == "/metrics").then_some(())?;
         let app = self.app.clone();
         Some(Box::new(move |request| {
             Box::pin(async move {
                 let (mut parts, _) = request.into_parts();
-                match E2bGuest::from_request_parts(&mut parts, &app).await {
-                    Ok(guest) => usage::daemon_metrics(State(app), guest).await.into_response(),
+                match DaemonCall::from_request_parts(&mut parts, &app).await {
+                    Ok(call) => usage::daemon_metrics(State(app), call).await.into_response(),
                     Err(refused) => refused,
                 }
             })
@@ -125,9 +127,9 @@ fn address_to(sandbox: Addressed, request: &mut Request) {
 }
 
 fn is_list(path: &str, parameter: &str) -> bool {
-    let lists = path.starts_with("/sandboxes/") && path.ends_with("/metrics")
+    let is_list_route = path.starts_with("/sandboxes/") && path.ends_with("/metrics")
         || matches!(path, "/sandboxes" | "/v2/sandboxes");
-    lists && LISTS.contains(&parameter)
+    is_list_route && LISTS.contains(&parameter)
 }
 
 #[cfg(test)]
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lists_may_be_repeated() {
+    fn only_list_parameters_may_be_repeated() {
         assert!(is_list("/v2/sandboxes", "state"));
         assert!(!is_list("/v2/sandboxes", "limit"));
         assert!(!is_list("/files", "state"));

@@ -1,4 +1,4 @@
-//! `/files`: whole files in and out.
+//! `/files`: downloads and uploads of whole files.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,7 +18,7 @@ use flate2::{
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::{E2bRefusal, address::E2bGuest, filesystem::NOTES, link::FileQuery};
+use super::{E2bRefusal, address::DaemonCall, filesystem::METADATA_PREFIX, link::FileQuery};
 use adapter::Adapter;
 use adapter::{
     instance::{Files, absolute, relative},
@@ -27,14 +27,13 @@ use adapter::{
 use api::transfer::{self, BodyWriter, Chunks};
 use files::{Above, FileError, PartialFile, memory::Expect};
 
-/// Bytes sent at once.
-const CHUNK: usize = 256 << 10;
-/// Larger files are compressed only for clients that want nothing else: time is dearer than bytes.
-const WORTH_IT: u64 = 4 << 20;
-/// Files of one request.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Larger files are compressed only for clients that accept nothing else: compression takes too long.
+const MAX_COMPRESSED_BYTES: u64 = 4 << 20;
+/// The limit of files per request.
 const MAX_FILES: usize = 10_000;
 
-/// The refusal in the daemon's words, which clients look for.
+/// The error with the daemon's message, which clients compare.
 fn refused(error: FileError, path: &str) -> E2bRefusal {
     match error {
         FileError::Missing { .. } => {
@@ -55,20 +54,20 @@ fn refused(error: FileError, path: &str) -> E2bRefusal {
     }
 }
 
-/// Sends a file, or the range of it that is asked for.
+/// Sends a file, or the requested range of it.
 pub(super) async fn read(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     query: FileQuery,
     headers: HeaderMap,
 ) -> Result<Response, E2bRefusal> {
-    let path = absolute(query.path().unwrap_or_default(), guest.home_of_files()?);
-    let files = app.sandbox_files(&guest.sandbox).await?;
-    let asked = path.clone();
-    let opened = files.act(move |directory| directory.read(&relative(&asked)?)).await;
+    let path = absolute(query.path().unwrap_or_default(), call.home_of_files()?);
+    let files = app.sandbox_files(&call.sandbox).await?;
+    let target = path.clone();
+    let opened = files.act(move |directory| directory.read(&relative(&target)?)).await;
     let (file, stat) = opened.map_err(|error| refused(error, &path))?;
-    let asked = transfer::range(&headers).map(|range| range.within(stat.size));
-    let mut response = match asked {
+    let range = transfer::range(&headers).map(|range| range.within(stat.size));
+    let mut response = match range {
         Some(None) => {
             let whole = format!("bytes */{}", stat.size);
             let refusal = E2bRefusal::new(StatusCode::RANGE_NOT_SATISFIABLE, "invalid range");
@@ -80,15 +79,15 @@ pub(super) async fn read(
             (StatusCode::PARTIAL_CONTENT, [(header::CONTENT_RANGE, range)], body).into_response()
         }
         None if wants_gzip(&headers, stat.size) => {
-            let mut response = squeezed(file).into_response();
+            let mut response = compressed(file).into_response();
             let gzip = HeaderValue::from_static("gzip");
             response.headers_mut().insert(header::CONTENT_ENCODING, gzip);
             response
         }
-        // A file of the kernel's own says nothing of its size.
+        // Files of procfs and sysfs report the size 0.
         None if stat.size == 0 => {
             let file = tokio::fs::File::from_std(file);
-            Body::from_stream(ReaderStream::with_capacity(file, CHUNK)).into_response()
+            Body::from_stream(ReaderStream::with_capacity(file, CHUNK_BYTES)).into_response()
         }
         None => {
             let body = section(file, 0, stat.size).map_err(|error| refused(error, &path))?;
@@ -96,7 +95,7 @@ pub(super) async fn read(
         }
     };
     let headers = response.headers_mut();
-    // Never a page of ours, whatever is in it.
+    // A browser must not render the content as a page of this server.
     let raw = HeaderValue::from_static("application/octet-stream");
     headers.insert(header::CONTENT_TYPE, raw);
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
@@ -105,79 +104,81 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// A part of a file as a body.
+/// A section of a file as a body.
 fn section(mut file: std::fs::File, offset: u64, length: u64) -> Result<Body, FileError> {
     use std::io::{Seek, SeekFrom};
     use tokio::io::AsyncReadExt;
     file.seek(SeekFrom::Start(offset)).map_err(|error| FileError::from_io("read", "", error))?;
     let mut file = tokio::fs::File::from_std(file);
-    file.set_max_buf_size(CHUNK);
-    Ok(Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK)))
+    file.set_max_buf_size(CHUNK_BYTES);
+    Ok(Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK_BYTES)))
 }
 
-/// Whether the answer is to be compressed.
+/// Whether the response is compressed.
 fn wants_gzip(headers: &HeaderMap, size: u64) -> bool {
     let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
     let accepted = accepted.unwrap_or_default().trim();
-    let takes = accepted.split(',').any(|one| {
+    let accepts_gzip = accepted.split(',').any(|one| {
         let mut fields = one.split(';');
         let is_gzip = fields.next().is_some_and(|name| name.trim().eq_ignore_ascii_case("gzip"));
         is_gzip && !fields.any(|field| matches!(field.trim(), "q=0" | "q=0.0"))
     });
-    takes && size > 0 && (size <= WORTH_IT || accepted.eq_ignore_ascii_case("gzip"))
+    accepts_gzip
+        && size > 0
+        && (size <= MAX_COMPRESSED_BYTES || accepted.eq_ignore_ascii_case("gzip"))
 }
 
-fn squeezed(mut file: std::fs::File) -> Body {
+fn compressed(mut file: std::fs::File) -> Body {
     let (writer, sender, body) = BodyWriter::new();
     tokio::task::spawn_blocking(move || {
         let mut encoder = GzEncoder::new(writer, Compression::fast());
-        let done = io::copy(&mut file, &mut encoder).and_then(|_| encoder.finish()?.flush());
-        if let Err(error) = done {
-            // A client that went away is the usual reason.
+        let sent = io::copy(&mut file, &mut encoder).and_then(|_| encoder.finish()?.flush());
+        if let Err(error) = sent {
+            // Usually the client has disconnected, and nothing receives this.
             let _ = sender.blocking_send(Err(error));
         }
     });
     body
 }
 
-/// Writes the files of a body: one that is the body, or those that are its parts.
+/// Writes uploaded files: the body itself, or the parts of a form.
 pub(super) async fn write(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     query: FileQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let home = guest.home_of_files()?;
-    let files = app.sandbox_files(&guest.sandbox).await?;
-    let most = app.settings.limits.file_bytes as u64;
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = kind.unwrap_or_default();
-    let gzip = match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-        None | Some(b"" | b"identity") => false,
-        Some(b"gzip") => true,
+    let home = call.home_of_files()?;
+    let files = app.sandbox_files(&call.sandbox).await?;
+    let limit = app.settings.limits.file_bytes as u64;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default();
+    let encoding = match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"" | b"identity") => Encoding::Identity,
+        Some(b"gzip") => Encoding::Gzip,
         Some(_) => {
-            let message = "only gzip is understood as Content-Encoding";
+            let message = "the only supported Content-Encoding is gzip";
             return Err(E2bRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
     };
-    let notes = notes_in(&headers);
+    let metadata = metadata_in(&headers);
     let mut chunks = Chunks::new(&app, body);
-    let asked = query.path();
+    let requested = query.path();
     let mut written = Vec::new();
-    if kind.starts_with("application/octet-stream") {
-        let asked = asked.ok_or_else(|| {
+    if content_type.starts_with("application/octet-stream") {
+        let requested = requested.ok_or_else(|| {
             E2bRefusal::new(StatusCode::BAD_REQUEST, "path is required for a raw upload")
         })?;
-        let path = absolute(asked, home);
-        let mut incoming = UploadedFile::begin(&files, &path, gzip, most, &notes).await?;
+        let path = absolute(requested, home);
+        let mut incoming = UploadedFile::open(&files, &path, encoding, limit, &metadata).await?;
         while let Some(chunk) = chunks.next().await? {
             incoming.add(&files, chunk).await?;
         }
         written.push(incoming.finish(&files).await?);
         return Ok(axum::Json(json!(written)));
     }
-    let boundary = multipart::boundary(kind).ok_or_else(|| {
+    let boundary = multipart::boundary(content_type).ok_or_else(|| {
         let message = "expected multipart/form-data or application/octet-stream";
         E2bRefusal::new(StatusCode::BAD_REQUEST, message)
     })?;
@@ -188,16 +189,15 @@ pub(super) async fn write(
             continue;
         }
         if written.len() >= MAX_FILES {
-            let message = format!("a request may have {MAX_FILES} files");
+            let message = format!("a request may have up to {MAX_FILES} files");
             return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
         }
         let bad = |message: String| E2bRefusal::new(StatusCode::BAD_REQUEST, message);
-        let Some(place) = asked.or(head.file.as_deref().filter(|name| !name.is_empty())) else {
-            let message =
-                "a file needs a name: give `path` in the query, or a filename in its part";
+        let Some(name) = requested.or(head.file.as_deref().filter(|name| !name.is_empty())) else {
+            let message = "a file needs a name: `path` in the query or a filename in its part";
             return Err(bad(message.to_owned()));
         };
-        let path = absolute(place, home);
+        let path = absolute(name, home);
         if !paths.insert(path.clone()) {
             let message = format!(
                 "you cannot upload multiple files to the same path '{path}' in one upload request, \
@@ -205,48 +205,55 @@ pub(super) async fn write(
             );
             return Err(bad(message));
         }
-        let mut incoming = UploadedFile::begin(&files, &path, gzip, most, &notes).await?;
+        let mut incoming = UploadedFile::open(&files, &path, encoding, limit, &metadata).await?;
         while let Some(piece) = parts.piece().await? {
             incoming.add(&files, piece).await?;
         }
         written.push(incoming.finish(&files).await?);
     }
     if written.is_empty() {
-        let message = "there is no file in the body: expected a part with the name `file`";
+        let message = "the body has no file: expected a part with the name `file`";
         return Err(E2bRefusal::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(axum::Json(json!(written)))
 }
 
-/// The notes of a client on the files that it writes.
-fn notes_in(headers: &HeaderMap) -> BTreeMap<String, String> {
-    let note = |(name, value): (&header::HeaderName, &HeaderValue)| {
+/// The metadata of the uploaded files, from the headers.
+fn metadata_in(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let entry = |(name, value): (&header::HeaderName, &HeaderValue)| {
         let name = name.as_str().strip_prefix("x-metadata-")?;
         Some((name.to_owned(), value.to_str().ok()?.to_owned()))
     };
-    headers.iter().filter_map(note).collect()
+    headers.iter().filter_map(entry).collect()
 }
 
-/// A file that is being written, in turns on threads that may block.
+/// The encoding of uploaded files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+}
+
+/// A file that is being uploaded. Its bytes are buffered and written on threads that may block.
 struct UploadedFile {
     path: String,
     sink: Option<UploadSink>,
-    held: Vec<u8>,
-    notes: BTreeMap<String, String>,
+    buffer: Vec<u8>,
+    metadata: BTreeMap<String, String>,
 }
 
 enum UploadSink {
-    Plain(Limited),
-    Gzip(Box<MultiGzDecoder<Limited>>),
+    Plain(LimitedFile),
+    Gzip(Box<MultiGzDecoder<LimitedFile>>),
 }
 
-/// A file that does not get larger than it may.
-struct Limited {
+/// A file with a size limit.
+struct LimitedFile {
     part: PartialFile,
     left: u64,
 }
 
-impl Write for Limited {
+impl Write for LimitedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
@@ -259,8 +266,8 @@ impl Write for Limited {
     }
 }
 
-/// What came of writing, as an error of files again.
-fn unwrapped(error: io::Error, path: &str) -> FileError {
+/// Turns an error of a writer back into a file error.
+fn file_error(error: io::Error, path: &str) -> FileError {
     match error.downcast::<FileError>() {
         Ok(error) => error,
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -271,60 +278,59 @@ fn unwrapped(error: io::Error, path: &str) -> FileError {
 }
 
 impl UploadedFile {
-    async fn begin(
+    async fn open(
         files: &Files,
         path: &str,
-        gzip: bool,
-        most: u64,
-        notes: &BTreeMap<String, String>,
+        encoding: Encoding,
+        limit: u64,
+        metadata: &BTreeMap<String, String>,
     ) -> Result<UploadedFile, E2bRefusal> {
-        let (place, notes) = (path.to_owned(), notes.clone());
-        let attributes = notes.clone();
+        let (target, attributes) = (path.to_owned(), metadata.clone());
         let part = files.act(move |directory| {
-            let part = directory.write(&relative(&place)?, Above::Make, Expect::Anything)?;
+            let part = directory.write(&relative(&target)?, Above::Make, Expect::Anything)?;
             for (name, value) in attributes {
-                part.set_attribute(&format!("{NOTES}{name}"), value.as_bytes())?;
+                part.set_attribute(&format!("{METADATA_PREFIX}{name}"), value.as_bytes())?;
             }
             Ok(part)
         });
         let part = part.await.map_err(|error| refused(error, path))?;
-        let limited = Limited { part, left: most };
-        let sink = if gzip {
-            UploadSink::Gzip(Box::new(MultiGzDecoder::new(limited)))
-        } else {
-            UploadSink::Plain(limited)
-        };
-        Ok(UploadedFile { path: path.to_owned(), sink: Some(sink), held: Vec::new(), notes })
+        let file = LimitedFile { part, left: limit };
+        let sink = Some(match encoding {
+            Encoding::Gzip => UploadSink::Gzip(Box::new(MultiGzDecoder::new(file))),
+            Encoding::Identity => UploadSink::Plain(file),
+        });
+        let (path, metadata) = (path.to_owned(), metadata.clone());
+        Ok(UploadedFile { path, sink, buffer: Vec::new(), metadata })
     }
 
     async fn add(&mut self, files: &Files, bytes: Bytes) -> Result<(), E2bRefusal> {
-        self.held.extend_from_slice(&bytes);
-        if self.held.len() >= CHUNK { self.pass_on(files).await } else { Ok(()) }
+        self.buffer.extend_from_slice(&bytes);
+        if self.buffer.len() >= CHUNK_BYTES { self.write_buffer(files).await } else { Ok(()) }
     }
 
-    async fn pass_on(&mut self, files: &Files) -> Result<(), E2bRefusal> {
+    async fn write_buffer(&mut self, files: &Files) -> Result<(), E2bRefusal> {
         let Some(mut sink) = self.sink.take() else { return Ok(()) };
-        let (bytes, path) = (std::mem::take(&mut self.held), self.path.clone());
-        let passed = files.act(move |_| {
+        let (bytes, path) = (std::mem::take(&mut self.buffer), self.path.clone());
+        let written = files.act(move |_| {
             let written = match &mut sink {
                 UploadSink::Plain(file) => file.write_all(&bytes),
                 UploadSink::Gzip(file) => file.write_all(&bytes),
             };
-            written.map(|()| sink).map_err(|error| unwrapped(error, &path))
+            written.map(|()| sink).map_err(|error| file_error(error, &path))
         });
-        self.sink = Some(passed.await.map_err(|error| refused(error, &self.path))?);
+        self.sink = Some(written.await.map_err(|error| refused(error, &self.path))?);
         Ok(())
     }
 
     async fn finish(mut self, files: &Files) -> Result<Value, E2bRefusal> {
-        self.pass_on(files).await?;
+        self.write_buffer(files).await?;
         let path = self.path.clone();
         if let Some(sink) = self.sink.take() {
             let finished = files.act(move |_| {
                 let file = match sink {
                     UploadSink::Plain(file) => file,
                     UploadSink::Gzip(file) => {
-                        file.finish().map_err(|error| unwrapped(error, &path))?
+                        file.finish().map_err(|error| file_error(error, &path))?
                     }
                 };
                 file.part.finish()
@@ -333,8 +339,8 @@ impl UploadedFile {
         }
         let name = self.path.rsplit('/').next().unwrap_or_default();
         let mut written = json!({"name": name, "path": self.path, "type": "file"});
-        if !self.notes.is_empty() {
-            written["metadata"] = json!(self.notes);
+        if !self.metadata.is_empty() {
+            written["metadata"] = json!(self.metadata);
         }
         Ok(written)
     }
@@ -345,15 +351,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_files_are_compressed_for_whoever_takes_it() {
+    fn small_files_are_compressed_for_clients_that_accept_gzip() {
         let check = |accepted: &str, size: u64, expected: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_str(accepted).unwrap());
             assert_eq!(wants_gzip(&headers, size), expected, "{accepted:?} {size}");
         };
         check("gzip, deflate", 100, true);
-        check("gzip, deflate", WORTH_IT + 1, false);
-        check("gzip", WORTH_IT + 1, true);
+        check("gzip, deflate", MAX_COMPRESSED_BYTES + 1, false);
+        check("gzip", MAX_COMPRESSED_BYTES + 1, true);
         check("gzip;q=0, br", 100, false);
         check("identity", 100, false);
         check("", 100, false);

@@ -1,4 +1,4 @@
-//! The file system service: look, list, make, move, remove.
+//! The file system service: stat, list, create, move and remove.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,20 +7,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    address::E2bGuest,
-    connect::{ConnectCode, Failed, Unary},
+    address::DaemonCall,
+    connect::{ConnectCode, ConnectError, Unary},
 };
 use adapter::Adapter;
 use adapter::instance::{Files, absolute, permissions, relative};
 use files::{Directory, FileError, FileKind, Stat, memory::Expect};
 
 /// The prefix of the extended attributes that hold a client's metadata of a file.
-pub(super) const NOTES: &str = "user.e2b.";
-/// Entries of one list.
+pub(super) const METADATA_PREFIX: &str = "user.e2b.";
+/// The limit of entries in a listing.
 const MAX_ENTRIES: usize = 100_000;
-/// Links on the way of one path, as in the kernel.
+/// The limit of symbolic links in the resolution of a path, as in the kernel.
 const MAX_LINKS: u32 = 40;
-/// Levels of one list.
+/// The limit of directory levels in a listing.
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Debug, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct PathRequest {
     path: String,
 }
 
-/// What is known of something, as a message.
+/// The message about a file. `leads_to` is the type of a link's target.
 pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<FileKind>) -> Value {
     let (name, path) = match stat.path.rsplit('/').next() {
         Some(name) if !name.is_empty() => (name, format!("/{}", stat.path)),
@@ -61,8 +61,8 @@ pub(super) fn entry(files: &Files, stat: &Stat, leads_to: Option<FileKind>) -> V
     entry
 }
 
-/// What is at a path, and what it leads to if it is a link.
-pub(super) fn look(
+/// The metadata of a path, and the type of its target if it is a link.
+pub(super) fn daemon_stat(
     directory: &Directory,
     path: &str,
 ) -> Result<(Stat, Option<FileKind>), FileError> {
@@ -70,8 +70,8 @@ pub(super) fn look(
     Ok(as_daemon(directory, stat))
 }
 
-/// What the daemon says of an entry: a directory has the size of its own blocks, and a link the path
-/// that it leads to in the end.
+/// Adapts metadata to what the daemon reports: a directory has the size of its own blocks, and the target of a link
+/// is fully resolved.
 fn as_daemon(directory: &Directory, mut stat: Stat) -> (Stat, Option<FileKind>) {
     match stat.kind {
         FileKind::Directory => {
@@ -81,16 +81,16 @@ fn as_daemon(directory: &Directory, mut stat: Stat) -> (Stat, Option<FileKind>) 
         }
         FileKind::Link => {
             let followed = relative(&stat.path).and_then(|path| directory.stat_followed(&path));
-            // One that leads nowhere is its own target.
-            let end = resolved(directory, &stat.path).filter(|_| followed.is_ok());
-            stat.target = Some(end.unwrap_or_else(|| format!("/{}", stat.path)));
+            // A broken link is its own target.
+            let target = resolved(directory, &stat.path).filter(|_| followed.is_ok());
+            stat.target = Some(target.unwrap_or_else(|| format!("/{}", stat.path)));
             (stat, Some(followed.map_or(FileKind::Other, |stat| stat.kind)))
         }
         FileKind::File | FileKind::Other => (stat, None),
     }
 }
 
-/// The path without links that a path leads to, within the root.
+/// Resolves all symbolic links of a path within the root.
 fn resolved(directory: &Directory, path: &str) -> Option<String> {
     let mut left: VecDeque<String> = path.split('/').map(str::to_owned).collect();
     let mut names: Vec<String> = Vec::new();
@@ -122,57 +122,56 @@ fn resolved(directory: &Directory, path: &str) -> Option<String> {
     Some(format!("/{}", names.join("/")))
 }
 
-/// The same error in the daemon's words, which some clients look for.
-pub(super) fn failed(error: FileError, path: &str, what: &str) -> Failed {
+/// The error with the daemon's message, which some clients compare.
+pub(super) fn failed(error: FileError, path: &str, what: &str) -> ConnectError {
     match error {
         FileError::Missing { .. } => {
             let message = format!("{what} not found: lstat {path}: no such file or directory");
-            Failed::new(ConnectCode::NotFound, message)
+            ConnectError::new(ConnectCode::NotFound, message)
         }
         other => other.into(),
     }
 }
 
-/// What is known of a file or directory.
+/// Returns the metadata of a file or directory.
 pub(super) async fn stat(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     Unary(at): Unary<PathRequest>,
-) -> Result<axum::Json<Value>, Failed> {
-    let path = absolute(&at.path, guest.home()?);
-    let files = app.sandbox_files(&guest.sandbox).await?;
-    shown(&files, path, "file").await
+) -> Result<axum::Json<Value>, ConnectError> {
+    let path = absolute(&at.path, call.home()?);
+    let files = app.sandbox_files(&call.sandbox).await?;
+    entry_response(&files, path, "file").await
 }
 
-async fn shown(
+async fn entry_response(
     files: &Files,
     path: String,
     what: &'static str,
-) -> Result<axum::Json<Value>, Failed> {
-    let asked = path.clone();
+) -> Result<axum::Json<Value>, ConnectError> {
+    let target = path.clone();
     let found = files.act(move |directory| {
-        let (stat, leads_to) = look(directory, &asked)?;
-        let notes = notes(directory, &stat);
-        Ok((stat, leads_to, notes))
+        let (stat, leads_to) = daemon_stat(directory, &target)?;
+        let metadata = metadata(directory, &stat);
+        Ok((stat, leads_to, metadata))
     });
-    let (stat, leads_to, notes) = found.await.map_err(|error| failed(error, &path, what))?;
-    Ok(axum::Json(json!({"entry": noted(entry(files, &stat, leads_to), &notes)})))
+    let (stat, leads_to, metadata) = found.await.map_err(|error| failed(error, &path, what))?;
+    Ok(axum::Json(json!({"entry": with_metadata(entry(files, &stat, leads_to), &metadata)})))
 }
 
-/// A client's own notes on a file.
-fn notes(directory: &Directory, stat: &Stat) -> BTreeMap<String, String> {
+/// The metadata that a client attached to a file.
+fn metadata(directory: &Directory, stat: &Stat) -> BTreeMap<String, String> {
     if stat.kind != FileKind::File {
         return BTreeMap::new();
     }
-    // What cannot be opened has none to tell.
-    let found = relative(&stat.path).and_then(|path| directory.attributes(&path, NOTES));
+    // An unreadable file has no metadata.
+    let found = relative(&stat.path).and_then(|path| directory.attributes(&path, METADATA_PREFIX));
     found.unwrap_or_default()
 }
 
-/// An entry with these notes.
-fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
-    if !notes.is_empty() {
-        entry["metadata"] = json!(notes);
+fn with_metadata(mut entry: Value, metadata: &BTreeMap<String, String>) -> Value {
+    if !metadata.is_empty() {
+        entry["metadata"] = json!(metadata);
     }
     entry
 }
@@ -180,29 +179,29 @@ fn noted(mut entry: Value, notes: &BTreeMap<String, String>) -> Value {
 /// Creates a directory and its parents.
 pub(super) async fn make_dir(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     Unary(at): Unary<PathRequest>,
-) -> Result<axum::Json<Value>, Failed> {
-    let path = absolute(&at.path, guest.home()?);
-    let files = app.sandbox_files(&guest.sandbox).await?;
-    let asked = path.clone();
-    let made = files.act(move |directory| {
-        let path = relative(&asked)?;
+) -> Result<axum::Json<Value>, ConnectError> {
+    let path = absolute(&at.path, call.home()?);
+    let files = app.sandbox_files(&call.sandbox).await?;
+    let target = path.clone();
+    let created = files.act(move |directory| {
+        let path = relative(&target)?;
         match directory.stat_followed(&path) {
             Ok(found) => Ok(Some(found.kind)),
             Err(FileError::Missing { .. }) => directory.make_directories(&path).map(|()| None),
             Err(error) => Err(error),
         }
     });
-    match made.await? {
-        None => shown(&files, path, "path").await,
-        Some(FileKind::Directory) => Err(Failed::new(
+    match created.await? {
+        None => entry_response(&files, path, "path").await,
+        Some(FileKind::Directory) => Err(ConnectError::new(
             ConnectCode::AlreadyExists,
             format!("directory already exists: {path}"),
         )),
         Some(_) => {
             let message = format!("path already exists but it is not a directory: {path}");
-            Err(Failed::new(ConnectCode::InvalidArgument, message))
+            Err(ConnectError::new(ConnectCode::InvalidArgument, message))
         }
     }
 }
@@ -213,80 +212,82 @@ pub(super) struct MoveRequest {
     destination: String,
 }
 
-/// Gives something another path; a file that is there is replaced.
+/// Moves a file or directory; an existing file is replaced.
 pub(super) async fn rename(
     State(app): State<Adapter>,
-    guest: E2bGuest,
-    Unary(asked): Unary<MoveRequest>,
-) -> Result<axum::Json<Value>, Failed> {
-    let home = guest.home()?;
-    let (from, to) = (absolute(&asked.source, home), absolute(&asked.destination, home));
-    let files = app.sandbox_files(&guest.sandbox).await?;
+    call: DaemonCall,
+    Unary(request): Unary<MoveRequest>,
+) -> Result<axum::Json<Value>, ConnectError> {
+    let home = call.home()?;
+    let (from, to) = (absolute(&request.source, home), absolute(&request.destination, home));
+    let files = app.sandbox_files(&call.sandbox).await?;
     let (source, target) = (from.clone(), to.clone());
     let moved = files.act(move |directory| {
         let (source, target) = (relative(&source)?, relative(&target)?);
         directory.stat(&source)?;
-        if let Some((above, _)) = target.split_last() {
-            directory.make_directories(&above)?;
+        if let Some((parent, _)) = target.split_last() {
+            directory.make_directories(&parent)?;
         }
         directory.rename(&source, &target, Expect::Anything)
     });
     moved.await.map_err(|error| failed(error, &from, "source file"))?;
-    shown(&files, to, "file").await
+    entry_response(&files, to, "file").await
 }
 
-/// Which directory, and how deep.
+/// A request to list a directory.
 #[derive(Debug, Deserialize)]
 pub(super) struct ListDir {
     path: String,
     depth: Option<u32>,
 }
 
-/// What is in a directory.
+/// Lists a directory, up to the requested depth.
 pub(super) async fn list_dir(
     State(app): State<Adapter>,
-    guest: E2bGuest,
-    Unary(asked): Unary<ListDir>,
-) -> Result<axum::Json<Value>, Failed> {
-    let path = absolute(&asked.path, guest.home()?);
-    let depth = asked.depth.filter(|depth| *depth > 0).unwrap_or(1).min(MAX_DEPTH);
-    let files = app.sandbox_files(&guest.sandbox).await?;
-    let place = path.clone();
+    call: DaemonCall,
+    Unary(request): Unary<ListDir>,
+) -> Result<axum::Json<Value>, ConnectError> {
+    let path = absolute(&request.path, call.home()?);
+    let depth = request.depth.filter(|depth| *depth > 0).unwrap_or(1).min(MAX_DEPTH);
+    let files = app.sandbox_files(&call.sandbox).await?;
+    let target = path.clone();
     let listed = files.act(move |directory| {
-        let path = relative(&place)?;
+        let path = relative(&target)?;
         if directory.stat_followed(&path)?.kind != FileKind::Directory {
             return Ok(None);
         }
         let found = directory.list(&path, depth, None, MAX_ENTRIES + 1)?;
-        let whole = found.into_iter().map(|stat| {
-            let notes = notes(directory, &stat);
+        let entries = found.into_iter().map(|stat| {
+            let metadata = metadata(directory, &stat);
             let (stat, leads_to) = as_daemon(directory, stat);
-            (stat, leads_to, notes)
+            (stat, leads_to, metadata)
         });
-        Ok(Some(whole.collect::<Vec<_>>()))
+        Ok(Some(entries.collect::<Vec<_>>()))
     });
     let listed = listed.await.map_err(|error| failed(error, &path, "path"))?;
     let Some(listed) = listed else {
         let message = format!("path is not a directory: {path}");
-        return Err(Failed::new(ConnectCode::InvalidArgument, message));
+        return Err(ConnectError::new(ConnectCode::InvalidArgument, message));
     };
     if listed.len() > MAX_ENTRIES {
-        let message = format!("there are more than {MAX_ENTRIES} entries; ask for fewer levels");
-        return Err(Failed::new(ConnectCode::ResourceExhausted, message));
+        let message =
+            format!("the directory has more than {MAX_ENTRIES} entries; request fewer levels");
+        return Err(ConnectError::new(ConnectCode::ResourceExhausted, message));
     }
-    let entries =
-        listed.iter().map(|(stat, leads_to, notes)| noted(entry(&files, stat, *leads_to), notes));
+    let entries = listed
+        .iter()
+        .map(|(stat, leads_to, metadata)| with_metadata(entry(&files, stat, *leads_to), metadata));
     Ok(axum::Json(json!({"entries": entries.collect::<Vec<_>>()})))
 }
 
-/// Removes a file, or a directory with all below it. What is not there is removed.
+/// Removes a file, or a directory with its content. Succeeds if the path does not exist.
 pub(super) async fn remove(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     Unary(at): Unary<PathRequest>,
-) -> Result<axum::Json<Value>, Failed> {
-    let path = absolute(&at.path, guest.home()?);
-    let files = app.sandbox_files(&guest.sandbox).await?;
+) -> Result<axum::Json<Value>, ConnectError> {
+    let path = absolute(&at.path, call.home()?);
+    let files = app.sandbox_files(&call.sandbox).await?;
     match files.act(move |directory| directory.remove_tree(&relative(&path)?)).await {
         Ok(()) | Err(FileError::Missing { .. }) => Ok(axum::Json(json!({}))),
         Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! The server of E2B's code interpreter, which listens on a port of each sandbox.
+//! The server of E2B's code interpreter, on a port of each sandbox.
 
 use axum::{
     body::Body,
@@ -21,18 +21,18 @@ use api::extract::BodyLimits;
 use model::Env;
 use store::SandboxRecord;
 
-/// The port that clients know it by.
+/// The port of the code interpreter.
 pub const PORT: u16 = 49_999;
 
-/// The languages that have a context from the start.
+/// The languages with a default context.
 const DEFAULTS: [Language; 2] = [Language::Python, Language::JavaScript];
 
-/// The id of the context that code of a language runs in by default.
+/// The id of the default context of a language.
 fn default_id(language: Language) -> String {
     format!("default-{}", language.name())
 }
 
-/// Answers a request to it.
+/// Handles a request to the code interpreter.
 pub async fn serve(app: &Adapter, sandbox: &SandboxRecord, request: Request) -> Response {
     route(app, sandbox, request).await.unwrap_or_else(IntoResponse::into_response)
 }
@@ -48,34 +48,32 @@ async fn route(
     match words.as_slice() {
         ["health"] => {}
         ["contexts", ..] => {
-            admit(app, sandbox, headers, &[InterpreterKey::Access, InterpreterKey::Traffic])?
+            authorize(app, sandbox, headers, &[InterpreterKey::Access, InterpreterKey::Traffic])?
         }
-        _ => admit(app, sandbox, headers, &[InterpreterKey::Access])?,
+        _ => authorize(app, sandbox, headers, &[InterpreterKey::Access])?,
     }
     match (&method, words.as_slice()) {
         (&Method::GET, ["health"]) => Ok("OK".into_response()),
-        (&Method::POST, ["execute"]) => execute(app, sandbox, asked(app, request).await?).await,
+        (&Method::POST, ["execute"]) => execute(app, sandbox, body(app, request).await?).await,
         (&Method::GET, ["contexts"]) => {
             let known = app.contexts(sandbox).await?;
-            let mut shown: Vec<_> = known.iter().map(|context| told(context)).collect();
-            // Those that every sandbox has are made when they are first used.
+            let mut views: Vec<_> = known.iter().map(|context| context_view(context)).collect();
+            // Default contexts are listed always and created on first use.
             let missing = DEFAULTS.into_iter().rev().filter(|language| {
                 !known.iter().any(|context| context.id == default_id(*language))
             });
             for language in missing {
-                shown.insert(
-                    0,
-                    told(&Context::new(&default_id(language), language, &sandbox.row.home)),
-                );
+                let context = Context::new(&default_id(language), language, &sandbox.row.home);
+                views.insert(0, context_view(&context));
             }
-            Ok(axum::Json(shown).into_response())
+            Ok(axum::Json(views).into_response())
         }
         (&Method::POST, ["contexts"]) => {
-            let asked: CreateContextRequest = asked(app, request).await?;
-            let language = language(asked.language.as_deref())?;
+            let body: CreateContextRequest = body(app, request).await?;
+            let language = language(body.language.as_deref())?;
             let id = uuid::Uuid::now_v7().to_string();
-            let context = app.create_context(sandbox, &id, language, asked.cwd.as_deref()).await?;
-            Ok(axum::Json(told(&context)).into_response())
+            let context = app.create_context(sandbox, &id, language, body.cwd.as_deref()).await?;
+            Ok(axum::Json(context_view(&context)).into_response())
         }
         (&Method::DELETE, ["contexts", id]) => {
             app.end_context(sandbox, &*context(app, sandbox, id).await?).await?;
@@ -85,30 +83,33 @@ async fn route(
             app.restart_context(sandbox, &*context(app, sandbox, id).await?).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        _ => Err(E2bRefusal::new(StatusCode::NOT_FOUND, "the code interpreter has no such route")),
+        _ => Err(E2bRefusal::new(
+            StatusCode::NOT_FOUND,
+            "the code interpreter does not have this route",
+        )),
     }
 }
 
 /// A key of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InterpreterKey {
-    /// Runs programs and opens files.
+    /// The access token, which runs programs and opens files.
     Access,
-    /// Shows ports. Clients send no other with the calls that manage contexts.
+    /// The traffic token, which opens ports. Clients send only this one to manage contexts.
     Traffic,
 }
 
-/// Refuses a request without one of these keys of the sandbox, or the owner's. Finding the port is not
-/// enough, and a page of another site has no key.
-fn admit(
+/// Refuses a request without one of the accepted keys of the sandbox or the owner's token. An open port is not
+/// enough, because a page of another site can reach it.
+fn authorize(
     app: &Adapter,
     sandbox: &SandboxRecord,
     headers: &HeaderMap,
-    taken: &[InterpreterKey],
+    accepted: &[InterpreterKey],
 ) -> Result<(), E2bRefusal> {
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let keys = &app.keys();
-    let opens = |key: &InterpreterKey| match key {
+    let is_valid = |key: &InterpreterKey| match key {
         InterpreterKey::Access => {
             let id = given("x-access-token").and_then(|key| keys.opens(key));
             id.as_ref() == Some(sandbox.id())
@@ -119,23 +120,25 @@ fn admit(
         }
     };
     let owner = ["x-access-token", "x-api-key"].into_iter().filter_map(given);
-    let open = app.auth.is_open() && !headers.contains_key(header::ORIGIN);
-    if open || taken.iter().any(opens) || owner.into_iter().any(|key| app.auth.token(key)) {
+    let is_open = app.auth.is_open() && !headers.contains_key(header::ORIGIN);
+    if is_open || accepted.iter().any(is_valid) || owner.into_iter().any(|key| app.auth.token(key))
+    {
         return Ok(());
     }
     let message = "the code interpreter needs the access token of its sandbox";
     Err(E2bRefusal::new(StatusCode::UNAUTHORIZED, message))
 }
 
-async fn asked<T: DeserializeOwned + Default>(
+/// Parses the body of a request.
+async fn body<T: DeserializeOwned + Default>(
     app: &Adapter,
     mut request: Request,
 ) -> Result<T, E2bRefusal> {
     let limits = &app.settings.limits;
     let limits = BodyLimits { bytes: limits.body_bytes, time: limits.body_time };
     request.extensions_mut().insert(limits);
-    let E2bJson(asked) = E2bJson::from_request(request, app).await?;
-    Ok(asked)
+    let E2bJson(body) = E2bJson::from_request(request, app).await?;
+    Ok(body)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -154,14 +157,15 @@ struct ExecuteRequest {
     env_vars: Option<Env>,
 }
 
-fn told(context: &Context) -> Value {
+fn context_view(context: &Context) -> Value {
     json!({"id": context.id, "language": context.language.name(), "cwd": context.cwd})
 }
 
 fn language(name: Option<&str>) -> Result<Language, E2bRefusal> {
     let name = name.unwrap_or_default();
     Language::named(&name.to_lowercase()).ok_or_else(|| {
-        let message = format!("{name:?} is not understood: python, javascript or typescript are");
+        let message =
+            format!("unsupported language {name:?}; use python, javascript or typescript");
         E2bRefusal::new(StatusCode::BAD_REQUEST, message)
     })
 }
@@ -183,80 +187,77 @@ async fn context(
 async fn execute(
     app: &Adapter,
     sandbox: &SandboxRecord,
-    asked: ExecuteRequest,
+    request: ExecuteRequest,
 ) -> Result<Response, E2bRefusal> {
-    let context = match asked.context_id.as_deref() {
+    let context = match request.context_id.as_deref() {
         Some(id) if !id.is_empty() => context(app, sandbox, id).await?,
         _ => {
-            let language = language(asked.language.as_deref())?;
+            let language = language(request.language.as_deref())?;
             app.create_context(sandbox, &default_id(language), language, None).await?
         }
     };
-    let piece = CodeCell {
-        code: asked.code,
-        envs: asked.env_vars.unwrap_or_default(),
-        allowed: None,
+    let cell = CodeCell {
+        code: request.code,
+        envs: request.env_vars.unwrap_or_default(),
+        timeout: None,
         rich: true,
-        for_listener: true,
+        ends_with_client: true,
     };
-    let (events, heard) = mpsc::channel::<Value>(OUTPUT_QUEUE);
-    let (ends, ended) = oneshot::channel();
+    let (sender, events) = mpsc::channel::<Value>(OUTPUT_QUEUE);
+    let (completed, completion) = oneshot::channel();
     let (runner, sandbox) = (app.clone(), sandbox.clone());
     app.tasks.spawn(async move {
-        let failed = events.clone();
-        let ran = tokio::select! {
-            ran = runner.run_cell(&sandbox, &context, &piece, events) => ran,
+        let errors = sender.clone();
+        let outcome = tokio::select! {
+            outcome = runner.run_cell(&sandbox, &context, &cell, sender) => outcome,
             () = runner.stopping.cancelled() => return,
         };
-        let value = match &ran {
+        let value = match &outcome {
             Ok(CellOutcome::Done | CellOutcome::Interrupted) => {
-                let _ = ends.send(Completion::Whole);
+                let _ = completed.send(AllSent);
                 return;
             }
             Ok(CellOutcome::Ended) => "the program that ran the code has ended; variables are lost",
             Err(problem) => problem.detail(),
         };
-        // A client that is cut off asks whether the sandbox still runs, and raises if not.
+        // After a truncated response, the client checks whether the sandbox runs and raises if not.
         if is_gone(&runner, &sandbox).await {
             return;
         }
         let error =
             json!({"type": "error", "name": "ContextEnded", "value": value, "traceback": ""});
-        let _ = failed.send(error).await;
-        let _ = ends.send(Completion::Whole);
+        let _ = errors.send(error).await;
+        let _ = completed.send(AllSent);
     });
-    let lines = futures_util::stream::unfold(Some((heard, ended)), async |state| {
-        let (mut heard, ended) = state?;
+    let lines = futures_util::stream::unfold(Some((events, completion)), async |state| {
+        let (mut events, completion) = state?;
         loop {
-            match heard.recv().await {
+            match events.recv().await {
                 Some(event) if event["type"] == "control" => {}
                 Some(event) => {
                     let line = Bytes::from(format!("{event}\n"));
-                    return Some((Ok(line), Some((heard, ended))));
+                    return Some((Ok(line), Some((events, completion))));
                 }
                 None => break,
             }
         }
-        match ended.await {
-            Ok(Completion::Whole) => None,
-            Err(_) => Some((Err(std::io::Error::other("the sandbox is gone")), None)),
+        match completion.await {
+            Ok(AllSent) => None,
+            Err(_) => Some((Err(std::io::Error::other("the sandbox was deleted or paused")), None)),
         }
     });
-    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
-    Ok((kind, Body::from_stream(lines)).into_response())
+    let content_type = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((content_type, Body::from_stream(lines)).into_response())
 }
 
-/// Sent when all output of a piece of code was sent. Without it the
-/// answer is cut off.
-enum Completion {
-    Whole,
-}
+/// Sent when all output of a cell was sent. Without it the response ends with an error.
+struct AllSent;
 
 /// Whether a sandbox is deleted or paused. Its row is deleted before its programs end.
 async fn is_gone(app: &Adapter, sandbox: &SandboxRecord) -> bool {
     match app.sandboxes.get(sandbox.id()).await {
         Ok(found) => found.is_none_or(|sandbox| is_paused(&sandbox)),
-        // The store cannot say; the error of the context can.
+        // The store does not answer; the error of the context is sent.
         Err(_) => false,
     }
 }

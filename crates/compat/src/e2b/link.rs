@@ -1,7 +1,7 @@
-//! The query of `/files`: which file, as which user, and the signature of a link.
+//! The query of `/files`: the file, the user and the signature of a link.
 //!
-//! The guard checks the signature and the handler opens the file, both with what [`FileQuery::parse`]
-//! read. A parameter that is given twice is refused, so that there are no two readings of one query.
+//! The guard checks the signature and the handler opens the file, both with the result of [`FileQuery::parse`]. A
+//! repeated parameter is refused, so that a query has only one interpretation.
 
 use axum::{
     extract::FromRequestParts,
@@ -15,7 +15,7 @@ use adapter::{
 };
 use model::{ThreadId, Timestamp};
 
-/// What a request to `/files` says of itself.
+/// The parsed query of a request to `/files`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileQuery {
     path: Option<String>,
@@ -25,10 +25,10 @@ pub struct FileQuery {
 }
 
 impl FileQuery {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
-    /// What is wrong with it: a parameter that is repeated, or a time that is no number.
+    /// A message about a repeated parameter or an expiry that is not a number.
     pub fn parse(query: &str) -> Result<FileQuery, &'static str> {
         let mut found = FileQuery::default();
         let mut expires = None;
@@ -49,23 +49,21 @@ impl FileQuery {
         Ok(found)
     }
 
-    /// The file that is asked for.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref().filter(|path| !path.is_empty())
     }
 
-    /// The user that the request is made as.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// Whether it is a link, which says everything by itself.
+    /// Whether the query is a signed link.
     pub fn is_signed(&self) -> bool {
         self.signature.is_some()
     }
 
-    /// Checks the signature of a link; `None` without one. The sandbox that signed it is found by the
-    /// signature if the request does not name one.
+    /// Checks the signature of a link; `None` without one. If the request does not name a sandbox, the sandbox whose
+    /// key matches the signature is used.
     pub fn signature(
         &self,
         app: &Adapter,
@@ -91,9 +89,9 @@ impl FileQuery {
     }
 }
 
-/// What the signature of a link proves.
+/// The result of a signature check.
 pub enum Signature {
-    /// It was made with the key of this sandbox.
+    /// The link was signed with the key of this sandbox.
     Valid(ThreadId),
     Invalid(&'static str),
 }
@@ -112,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_each_thing_once() {
+    fn a_repeated_parameter_is_refused() {
         let query = FileQuery::parse("path=%2Fa&username=root&signature=v1_x&other=1&other=2");
         let query = query.unwrap();
         assert_eq!((query.path(), query.user()), (Some("/a"), Some("root")));

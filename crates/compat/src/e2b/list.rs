@@ -1,4 +1,4 @@
-//! Pages of sandboxes.
+//! Lists sandboxes: filters, order and pages.
 
 use axum::{
     extract::State,
@@ -12,19 +12,19 @@ use adapter::Adapter;
 use model::SandboxStatus;
 use store::{Cursor, PageRequest, SandboxFilter, SandboxOrder};
 
-/// Sandboxes of a page.
+/// The limit of sandboxes per page.
 const MAX_PAGE: u32 = 100;
-/// Sandboxes of the list without pages.
+/// The limit of sandboxes in the list without pages.
 const MAX_LIST: u32 = 10_000;
 
-/// Which sandboxes a client asks for.
+/// The parsed query of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SandboxQuery {
     filter: SandboxFilter,
     order: SandboxOrder,
     limit: Option<u32>,
     after: Option<Cursor>,
-    /// The state that was asked for is none that a sandbox can be in.
+    /// The requested state is unknown, so that no sandbox matches.
     is_empty: bool,
 }
 
@@ -35,7 +35,7 @@ impl SandboxQuery {
         let mut states = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
-                // A query in a query.
+                // The value is itself a query string.
                 "metadata" => {
                     let pairs = form_urlencoded::parse(value.as_bytes()).into_owned();
                     parsed.filter.labels = pairs.map(label).collect();
@@ -44,7 +44,7 @@ impl SandboxQuery {
                     parsed.order = match &*value {
                         "asc" => SandboxOrder::OldestFirst,
                         "desc" => SandboxOrder::NewestFirst,
-                        _ => return Err(bad("order is asc or desc")),
+                        _ => return Err(bad("order must be asc or desc")),
                     };
                 }
                 "startedAfter" => {
@@ -55,8 +55,8 @@ impl SandboxQuery {
                 "state" => states.extend(value.split(',').map(str::to_owned)),
                 "limit" => {
                     let limit = value.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
-                    let wrong = || bad(format!("limit must be 1 to {MAX_PAGE}"));
-                    parsed.limit = Some(limit.ok_or_else(wrong)?);
+                    let invalid = || bad(format!("limit must be 1 to {MAX_PAGE}"));
+                    parsed.limit = Some(limit.ok_or_else(invalid)?);
                 }
                 "nextToken" if !value.is_empty() => {
                     let after = value.parse().map_err(|_| bad("invalid nextToken"))?;
@@ -76,7 +76,7 @@ impl SandboxQuery {
     }
 }
 
-/// What a sandbox is in our terms when a client calls it this.
+/// The statuses that a state of E2B's API stands for.
 fn statuses(state: &str) -> &'static [SandboxStatus] {
     match state {
         "running" => &[SandboxStatus::Running, SandboxStatus::Stopped, SandboxStatus::Archived],
@@ -85,7 +85,7 @@ fn statuses(state: &str) -> &'static [SandboxStatus] {
     }
 }
 
-/// The labels that a pair stands for: itself, and the decoded pair, since some clients encode twice.
+/// The alternatives of a label filter: the pair itself and the decoded pair, because some clients encode twice.
 fn label((name, value): (String, String)) -> Vec<(String, String)> {
     let decode = |text: &str| {
         form_urlencoded::parse(text.as_bytes()).next().map(|(name, _)| name.into_owned())
@@ -106,7 +106,7 @@ async fn page(
     Ok((found.items.iter().map(|it| view::sandbox(app, it)).collect(), found.next))
 }
 
-/// A page of sandboxes, the newest first.
+/// Returns a page of sandboxes, by default the newest first.
 pub(super) async fn list(State(app): State<Adapter>, uri: Uri) -> Result<Response, E2bRefusal> {
     let query = SandboxQuery::parse(uri.query().unwrap_or_default())?;
     let (found, next) = page(&app, query).await?;
@@ -117,7 +117,7 @@ pub(super) async fn list(State(app): State<Adapter>, uri: Uri) -> Result<Respons
     Ok(response)
 }
 
-/// All running sandboxes, as the first version of the API lists them.
+/// Returns the running sandboxes, in the first version of the API.
 pub(super) async fn list_running(
     State(app): State<Adapter>,
     uri: Uri,
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(query.filter.labels, [vec![pair("a", "b%20c"), pair("a", "b c")]]);
         assert_eq!((query.limit, query.order), (Some(7), SandboxOrder::OldestFirst));
         assert!(parse("state=broken").is_empty);
-        for wrong in ["limit=0", "limit=101", "order=up", "nextToken=x", "startedAfter=soon"] {
-            assert!(SandboxQuery::parse(wrong).is_err(), "{wrong}");
+        for invalid in ["limit=0", "limit=101", "order=up", "nextToken=x", "startedAfter=soon"] {
+            assert!(SandboxQuery::parse(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The log of a sandbox: what was run in it, and how that ended.
+//! The log of a sandbox: the start and the end of each command.
 
 use axum::{
     extract::{Path, Query, State},
@@ -13,18 +13,18 @@ use api::error::Problem;
 use model::Timestamp;
 use store::{CommandQuery, PageRequest, SandboxRecord};
 
-/// Log lines of an answer.
+/// The limit of lines per response.
 const MAX_LINES: usize = 1000;
-/// Commands that are read of each terminal.
+/// The limit of commands read per terminal.
 const MAX_COMMANDS_PER_TERMINAL: u32 = 200;
-/// How much a line counts, the least first.
+/// The levels in order of severity, the lowest first.
 const LEVELS: [&str; 4] = ["debug", "info", "warn", "error"];
 
-/// Which lines are asked for.
+/// The filters of a log request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LogsQuery {
-    /// Milliseconds: the first version's way to say from where.
+    /// The start in milliseconds since 1970, in the first version of the API.
     start: Option<i64>,
     cursor: Option<i64>,
     limit: Option<usize>,
@@ -52,31 +52,35 @@ impl SandboxLogLine {
 }
 
 impl LogsQuery {
-    /// Takes what is wanted of all lines, the oldest first.
-    fn take(&self, mut lines: Vec<SandboxLogLine>) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
+    /// Selects the requested lines from all lines, which are ordered by time.
+    fn select(&self, mut lines: Vec<SandboxLogLine>) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
         let bad = |message| E2bRefusal::new(StatusCode::BAD_REQUEST, message);
         let backward = match self.direction.as_deref() {
             None | Some("forward") => false,
             Some("backward") => true,
-            Some(_) => return Err(bad("direction is forward or backward")),
+            Some(_) => return Err(bad("direction must be forward or backward")),
         };
-        let rank = |word: &str| LEVELS.iter().position(|level| *level == word);
-        let least = match &self.level {
-            Some(word) => rank(word).ok_or_else(|| bad("level is debug, info, warn or error"))?,
+        let rank = |name: &str| LEVELS.iter().position(|level| *level == name);
+        let min_level = match &self.level {
+            Some(name) => {
+                rank(name).ok_or_else(|| bad("level must be debug, info, warn or error"))?
+            }
             None => 0,
         };
         let from = self.cursor.or(self.start);
         lines.retain(|line| {
             let at = line.at.as_millisecond();
-            let reached = from.is_none_or(|from| if backward { at <= from } else { at >= from });
-            let found = self.search.as_ref().is_none_or(|word| line.text.contains(word.as_str()));
-            reached && found && rank(line.level) >= Some(least)
+            let is_in_range =
+                from.is_none_or(|from| if backward { at <= from } else { at >= from });
+            let is_found =
+                self.search.as_ref().is_none_or(|word| line.text.contains(word.as_str()));
+            is_in_range && is_found && rank(line.level) >= Some(min_level)
         });
         let limit = self.limit.unwrap_or(MAX_LINES).min(MAX_LINES);
         if backward {
             lines.reverse();
         } else if from.is_none() {
-            // Without a start: the last ones.
+            // Without a start, the newest lines are returned.
             lines.drain(..lines.len().saturating_sub(limit));
         }
         lines.truncate(limit);
@@ -112,35 +116,35 @@ async fn lines(app: &Adapter, sandbox: &SandboxRecord) -> Result<Vec<SandboxLogL
     Ok(lines)
 }
 
-async fn wanted(
+async fn selected(
     app: &Adapter,
     name: &str,
-    wanted: &LogsQuery,
+    query: &LogsQuery,
 ) -> Result<Vec<SandboxLogLine>, E2bRefusal> {
     let sandbox = find(app, name).await?;
-    wanted.take(lines(app, &sandbox).await?)
+    query.select(lines(app, &sandbox).await?)
 }
 
-/// The log in the first version of the API.
-pub(super) async fn first(
+/// Returns the log, in the first version of the API.
+pub(super) async fn logs_v1(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<LogsQuery>,
+    Query(query): Query<LogsQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let lines = wanted(&app, &name, &asked).await?;
-    let old = |line: &SandboxLogLine| json!({"timestamp": line.at.to_string(), "line": line.text});
-    let old: Vec<Value> = lines.iter().map(old).collect();
+    let lines = selected(&app, &name, &query).await?;
+    let view = |line: &SandboxLogLine| json!({"timestamp": line.at.to_string(), "line": line.text});
+    let plain: Vec<Value> = lines.iter().map(view).collect();
     let entries: Vec<Value> = lines.iter().map(SandboxLogLine::entry).collect();
-    Ok(axum::Json(json!({"logs": old, "logEntries": entries})))
+    Ok(axum::Json(json!({"logs": plain, "logEntries": entries})))
 }
 
-/// The log in the second version of the API.
-pub(super) async fn second(
+/// Returns the log, in the second version of the API.
+pub(super) async fn logs_v2(
     State(app): State<Adapter>,
     Path(name): Path<String>,
-    Query(asked): Query<LogsQuery>,
+    Query(query): Query<LogsQuery>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let lines = wanted(&app, &name, &asked).await?;
+    let lines = selected(&app, &name, &query).await?;
     let entries: Vec<Value> = lines.iter().map(SandboxLogLine::entry).collect();
     Ok(axum::Json(json!({"logs": entries})))
 }
@@ -150,19 +154,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_that_are_wanted_are_taken() {
+    fn the_requested_lines_are_selected() {
         let line = |second: i64, level: &'static str| SandboxLogLine {
             at: Timestamp::from_second(second).unwrap(),
             text: format!("line {second}"),
             level,
         };
-        let check = |wanted: Value, expected: Option<&[i64]>| {
+        let check = |query: Value, expected: Option<&[i64]>| {
             let lines = vec![line(1, "info"), line(2, "error"), line(3, "info")];
             let found =
-                serde_json::from_value::<LogsQuery>(wanted.clone()).unwrap().take(lines).ok();
+                serde_json::from_value::<LogsQuery>(query.clone()).unwrap().select(lines).ok();
             let found: Option<Vec<i64>> =
                 found.map(|lines| lines.iter().map(|line| line.at.as_second()).collect());
-            assert_eq!(found.as_deref(), expected, "{wanted}");
+            assert_eq!(found.as_deref(), expected, "{query}");
         };
         check(json!({}), Some(&[1, 2, 3]));
         check(json!({"limit": 2}), Some(&[2, 3]));

@@ -1,7 +1,7 @@
-//! The API of E2B: its control plane, and the daemon (envd) that it has in every sandbox.
+//! The API of E2B: its control plane, and the daemon (envd) of every sandbox.
 //!
-//! What is served is what the official clients call; `docs/migrate-e2b.md` lists it. Requests to the
-//! daemon come to the same port and are distinguished by `address`.
+//! It has the routes that the official clients call; `docs/migrate-e2b.md` lists them. Requests to the daemon
+//! arrive at the same port; `address` distinguishes them.
 
 mod address;
 mod connect;

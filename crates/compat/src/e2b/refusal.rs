@@ -1,4 +1,4 @@
-//! Refusals and request bodies as clients of E2B expect them.
+//! Error responses and request bodies in E2B's format.
 
 use axum::{
     extract::{FromRequest, Request},
@@ -13,7 +13,7 @@ use engine::sandbox::SandboxError;
 use files::FileError;
 use store::StoreError;
 
-/// A refusal as clients of E2B read it: `{"code": 404, "message": "…"}`.
+/// An error response in E2B's format: `{"code": 404, "message": "…"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct E2bRefusal {
     status: StatusCode,
@@ -70,14 +70,14 @@ pub(super) fn bad(message: impl Into<String>) -> E2bRefusal {
     E2bRefusal::new(StatusCode::BAD_REQUEST, message)
 }
 
-/// A JSON body that may be left out, with refusals as clients of E2B read them.
+/// An optional JSON body, with errors in E2B's format.
 pub struct E2bJson<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for E2bJson<T> {
     type Rejection = E2bRefusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, E2bRefusal> {
-        let OptionalJson(asked) = OptionalJson::from_request(request, state).await?;
-        Ok(E2bJson(asked))
+        let OptionalJson(body) = OptionalJson::from_request(request, state).await?;
+        Ok(E2bJson(body))
     }
 }

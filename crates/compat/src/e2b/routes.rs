@@ -8,7 +8,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    address::E2bGuest, content, control, files, filesystem, list, logs, process, snapshot,
+    address::DaemonCall, content, control, files, filesystem, list, logs, process, snapshot,
     template, usage, volume, watch,
 };
 use adapter::Adapter;
@@ -27,8 +27,8 @@ pub fn routes() -> Router<Adapter> {
         .route("/sandboxes/{id}/timeout", post(control::timeout))
         .route("/sandboxes/{id}/refreshes", post(control::refresh))
         .route("/sandboxes/{id}/metrics", get(usage::metrics))
-        .route("/sandboxes/{id}/logs", get(logs::first))
-        .route("/v2/sandboxes/{id}/logs", get(logs::second))
+        .route("/sandboxes/{id}/logs", get(logs::logs_v1))
+        .route("/v2/sandboxes/{id}/logs", get(logs::logs_v2))
         .route("/sandboxes/{id}/fork", post(control::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshot::create))
         .route("/volumes", get(volume::list).post(volume::create))
@@ -54,21 +54,24 @@ fn contents() -> Router<Adapter> {
 
 fn templates() -> Router<Adapter> {
     Router::new()
-        .route("/templates", get(template::list))
-        .route("/v2/templates", get(template::page).post(template::request))
-        .route("/v3/templates", post(template::request))
-        .route("/templates/tags", post(template::tag).delete(template::untag))
+        .route("/templates", get(template::list::list))
+        .route("/v2/templates", get(template::list::page).post(template::build::request))
+        .route("/v3/templates", post(template::build::request))
+        .route("/templates/tags", post(template::tags::tag).delete(template::tags::untag))
         .route(
             "/templates/{name}",
-            get(template::show).patch(template::update).delete(template::remove),
+            get(template::list::show).patch(template::list::update).delete(template::list::remove),
         )
-        .route("/v2/templates/{name}", patch(template::update))
-        .route("/templates/aliases/{name}", get(template::alias))
-        .route("/templates/{name}/tags", get(template::tags))
-        .route("/templates/{name}/files/{hash}", get(template::files).put(template::take))
-        .route("/v2/templates/{name}/builds/{build}", post(template::start))
-        .route("/templates/{name}/builds/{build}/status", get(template::status))
-        .route("/templates/{name}/builds/{build}/logs", get(template::logs))
+        .route("/v2/templates/{name}", patch(template::list::update))
+        .route("/templates/aliases/{name}", get(template::list::alias))
+        .route("/templates/{name}/tags", get(template::tags::tags))
+        .route(
+            "/templates/{name}/files/{hash}",
+            get(template::upload::files).put(template::upload::receive),
+        )
+        .route("/v2/templates/{name}/builds/{build}", post(template::build::start))
+        .route("/templates/{name}/builds/{build}/status", get(template::log::status))
+        .route("/templates/{name}/builds/{build}/logs", get(template::log::logs))
 }
 
 fn calls() -> Router<Adapter> {
@@ -92,12 +95,12 @@ fn calls() -> Router<Adapter> {
         .route("/filesystem.Filesystem/RemoveWatcher", post(watch::remove))
 }
 
-/// Whether the sandbox runs.
-async fn health(_guest: E2bGuest) -> StatusCode {
+/// Answers if the sandbox runs.
+async fn health(_call: DaemonCall) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// What its programs have in their environment.
-async fn envs(guest: E2bGuest) -> axum::Json<Value> {
-    axum::Json(json!(guest.sandbox.thread.env))
+/// Returns the environment of the sandbox's programs.
+async fn envs(call: DaemonCall) -> axum::Json<Value> {
+    axum::Json(json!(call.sandbox.thread.env))
 }

@@ -1,4 +1,4 @@
-//! The files of sandboxes as they once were.
+//! Snapshots of sandboxes' files.
 
 use axum::{
     extract::{Path, State},
@@ -12,48 +12,48 @@ use serde_json::{Value, json};
 use super::{
     E2bJson, E2bRefusal,
     address::sandbox_id,
-    template::{BASE, TAG},
+    template::{BASE, DEFAULT_TAG_SUFFIX},
     view::find,
 };
 use adapter::{Adapter, build::is_of_build, copy::has_snapshot};
 use api::extract::Query;
 
-/// Snapshots of one page.
+/// The limit of snapshots per page.
 const MAX_PAGE: usize = 100;
 
-/// What a snapshot is to be called.
+/// The requested name of a snapshot.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CreateSnapshotRequest {
     name: Option<String>,
 }
 
-fn shown(name: &str) -> Value {
+fn snapshot_view(name: &str) -> Value {
     json!({"snapshotID": name, "names": [name]})
 }
 
-/// Keeps the files of a sandbox as they are.
+/// Takes a snapshot of a sandbox's files.
 pub(super) async fn create(
     State(app): State<Adapter>,
     Path(id): Path<String>,
-    E2bJson(asked): E2bJson<CreateSnapshotRequest>,
+    E2bJson(request): E2bJson<CreateSnapshotRequest>,
 ) -> Result<(StatusCode, axum::Json<Value>), E2bRefusal> {
     let sandbox = find(&app, &id).await?;
-    let name = match asked.name.as_deref().filter(|name| !name.is_empty()) {
-        Some(name) => name.strip_suffix(TAG).unwrap_or(name).to_owned(),
+    let name = match request.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => name.strip_suffix(DEFAULT_TAG_SUFFIX).unwrap_or(name).to_owned(),
         None => format!("snapshot-{}", uuid::Uuid::now_v7().simple()),
     };
     if name == BASE {
         return Err(E2bRefusal::new(
             StatusCode::BAD_REQUEST,
-            format!("{BASE} is no snapshot's name"),
+            format!("a snapshot cannot be named {BASE}"),
         ));
     }
     app.snapshot_sandbox(&sandbox, &name).await?;
-    Ok((StatusCode::CREATED, axum::Json(shown(&name))))
+    Ok((StatusCode::CREATED, axum::Json(snapshot_view(&name))))
 }
 
-/// Which snapshots are asked for. A parameter that is given twice is refused.
+/// The filters and the page of a list of snapshots. A repeated parameter is refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SnapshotListQuery {
@@ -65,7 +65,7 @@ pub(super) struct SnapshotListQuery {
     next_token: Option<String>,
 }
 
-/// The snapshots of a page in the order of their names, and the token of the next page.
+/// The snapshots of a page, ordered by name, and the token of the next page.
 fn page<'a>(
     names: impl Iterator<Item = &'a String>,
     limit: usize,
@@ -77,7 +77,7 @@ fn page<'a>(
     (page, next)
 }
 
-/// A page of the snapshots, or of those of one sandbox or one name.
+/// Returns a page of snapshots, optionally of one sandbox or with one name.
 pub(super) async fn list(
     State(app): State<Adapter>,
     Query(filter): Query<SnapshotListQuery>,
@@ -94,23 +94,24 @@ pub(super) async fn list(
             Some(name.ok_or_else(|| bad("invalid nextToken".to_owned()))?)
         }
     };
-    let of = match filter.sandbox_id.as_deref().and_then(sandbox_id) {
+    let source = match filter.sandbox_id.as_deref().and_then(sandbox_id) {
         Some(id) => match app.sandboxes.get(&id).await? {
             Some(sandbox) => Some(sandbox),
             None => return Ok(axum::Json(json!([])).into_response()),
         },
         None => None,
     };
-    let named = filter.name.as_deref().map(|name| name.strip_suffix(TAG).unwrap_or(name));
-    let takes = |name: &&String| {
+    let wanted =
+        filter.name.as_deref().map(|name| name.strip_suffix(DEFAULT_TAG_SUFFIX).unwrap_or(name));
+    let matches = |name: &&String| {
         !is_of_build(name)
-            && named.is_none_or(|wanted| *name == wanted)
-            && of.as_ref().is_none_or(|sandbox| has_snapshot(sandbox, name))
+            && wanted.is_none_or(|wanted| *name == wanted)
+            && source.as_ref().is_none_or(|sandbox| has_snapshot(sandbox, name))
     };
     let all = app.snapshots().await?;
-    let (names, next) = page(all.keys().filter(takes), limit, after.as_deref());
-    let shown: Vec<_> = names.into_iter().map(|name| shown(name)).collect();
-    let mut response = axum::Json(shown).into_response();
+    let (names, next) = page(all.keys().filter(matches), limit, after.as_deref());
+    let views: Vec<_> = names.into_iter().map(|name| snapshot_view(name)).collect();
+    let mut response = axum::Json(views).into_response();
     if let Some(Ok(next)) = next.map(|next| HeaderValue::from_str(&next)) {
         response.headers_mut().insert("x-next-token", next);
     }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_through_all_names_once() {
+    fn pages_cover_all_names_once() {
         let names: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).into();
         let (first, next) = page(names.iter(), 2, None);
         assert_eq!(first, ["a", "b"]);

@@ -1,4 +1,4 @@
-//! What sandboxes use and have used, as clients ask for it.
+//! The resource usage of sandboxes.
 
 use axum::{
     extract::{Path, Query, State},
@@ -7,14 +7,14 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{E2bRefusal, address::E2bGuest, view::find};
+use super::{E2bRefusal, address::DaemonCall, view::find};
 use adapter::Adapter;
 use adapter::usage::UsageSample;
 
-/// Sandboxes of one answer.
+/// The limit of sandboxes per request parameter.
 const MAX_SANDBOXES_PER_REQUEST: usize = 100;
 
-/// Which measurements are asked for, in seconds.
+/// The time span of the requested measurements, in seconds since 1970.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct UsageSpan {
@@ -22,7 +22,7 @@ pub(super) struct UsageSpan {
     end: Option<i64>,
 }
 
-/// What a sandbox uses and has used.
+/// Returns the measurements of a sandbox.
 pub(super) async fn metrics(
     State(app): State<Adapter>,
     Path(name): Path<String>,
@@ -31,10 +31,10 @@ pub(super) async fn metrics(
     let sandbox = find(&app, &name).await?;
     let (from, to) = (span.start.unwrap_or(i64::MIN), span.end.unwrap_or(i64::MAX));
     let all = UsageSample::between(&app, &sandbox, from, to).await?;
-    Ok(axum::Json(all.iter().map(UsageSample::of_control).collect()))
+    Ok(axum::Json(all.iter().map(UsageSample::control_json).collect()))
 }
 
-/// What several sandboxes use.
+/// Returns the current usage of several sandboxes.
 pub(super) async fn metrics_of(
     State(app): State<Adapter>,
     uri: Uri,
@@ -45,19 +45,19 @@ pub(super) async fn metrics_of(
         for name in value.split(',').take(MAX_SANDBOXES_PER_REQUEST) {
             if let Ok(sandbox) = find(&app, name).await {
                 let used = UsageSample::of(&app, &sandbox).await?;
-                all.insert(sandbox.id().to_string(), used.of_control());
+                all.insert(sandbox.id().to_string(), used.control_json());
             }
         }
     }
     Ok(axum::Json(json!({"sandboxes": all})))
 }
 
-/// The usage of a sandbox as its daemon reports it. The path is the server's own, which asks here when a
-/// request is for a sandbox.
+/// The usage of a sandbox as its daemon reports it. The route belongs to the server's own metrics; the guard
+/// redirects requests to a sandbox.
 pub(super) async fn daemon_metrics(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    let used = UsageSample::of(&app, &guest.sandbox).await?;
-    Ok(axum::Json(used.of_daemon()))
+    let used = UsageSample::of(&app, &call.sandbox).await?;
+    Ok(axum::Json(used.daemon_json()))
 }

@@ -1,4 +1,4 @@
-//! E2B as the code that both APIs share sees it.
+//! E2B's side of the code that both APIs share.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use adapter::{Adapter, port::unreachable, sandbox::is_paused, vendor::VendorApi}
 use engine::sandbox::{Extension, SandboxError};
 use store::SandboxRecord;
 
-/// How long a sandbox lives that is resumed without a timeout.
+/// The lifetime of a sandbox that is resumed without a timeout.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl VendorApi for E2bApi {
     }
 }
 
-/// Resumes a paused sandbox for a request to it, if its client allowed that.
+/// Resumes a paused sandbox for a request to it, if its client enabled that.
 pub(super) async fn wake(
     app: &Adapter,
     sandbox: &SandboxRecord,
@@ -81,8 +81,8 @@ pub(super) async fn wake(
     resume(app, sandbox, None).await.map(drop).map_err(failed)
 }
 
-/// Resumes a sandbox with a lifetime from now on; one that runs lives at least as long. Returns whether it
-/// was paused.
+/// Resumes a sandbox with a lifetime that starts now; the lifetime of a running sandbox is only extended.
+/// Returns whether it was paused.
 pub(super) async fn resume(
     app: &Adapter,
     sandbox: &SandboxRecord,
@@ -90,7 +90,7 @@ pub(super) async fn resume(
 ) -> Result<bool, SandboxError> {
     let was_paused = is_paused(sandbox);
     let extension = match (was_paused, timeout) {
-        // Before it runs, so that it is not paused at once for the time it was paused.
+        // Set before the resume: the time spent paused would otherwise expire it at once.
         (true, timeout) => Some(Extension::Exactly(timeout.unwrap_or(RESUME_TIMEOUT))),
         (false, Some(timeout)) => Some(Extension::AtLeast(timeout)),
         (false, None) => None,

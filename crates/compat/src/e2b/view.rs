@@ -1,4 +1,4 @@
-//! A sandbox as clients of E2B read it, and how they name one.
+//! The JSON of a sandbox, and the lookup of a sandbox by id.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use adapter::{Adapter, build::ALIAS, port, sandbox::is_paused, usage::SandboxSiz
 use model::{ExpiryAction, SandboxStatus, Timestamp};
 use store::SandboxRecord;
 
-/// The name under which E2B would know this machine.
-const CLIENT: &str = "stead";
+/// The id of this machine in E2B's terms.
+const CLIENT_ID: &str = "stead";
 
 pub(super) fn missing(id: &str) -> E2bRefusal {
     E2bRefusal::new(
@@ -18,37 +18,37 @@ pub(super) fn missing(id: &str) -> E2bRefusal {
     )
 }
 
-/// The sandbox that a client names.
+/// The sandbox with this id.
 pub(super) async fn find(app: &Adapter, name: &str) -> Result<SandboxRecord, E2bRefusal> {
     let id = sandbox_id(name).ok_or_else(|| missing(name))?;
     let found = app.sandboxes.get(&id).await?.filter(|sandbox| sandbox.row.origin == ORIGIN);
     found.ok_or_else(|| missing(name))
 }
 
-/// How to connect to a sandbox.
+/// The JSON that a client needs to connect to a sandbox.
 pub(super) fn connection(app: &Adapter, sandbox: &SandboxRecord) -> Value {
     let keys = &app.keys();
     json!({
         "templateID": sandbox.row.template,
         "sandboxID": sandbox.id(),
         "alias": sandbox.row.extra.get(ALIAS).unwrap_or(&sandbox.row.template),
-        "clientID": CLIENT,
+        "clientID": CLIENT_ID,
         "envdVersion": ENVD,
         "envdAccessToken": keys.access(sandbox.id()),
-        // Also where ports are public: clients send no other key with the contexts of an interpreter.
+        // Sent for public ports, too: clients send only this key when they manage interpreter contexts.
         "trafficAccessToken": keys.traffic(sandbox.id()),
         "domain": port::domain(app).map(|(_, name)| name),
     })
 }
 
-/// A sandbox as lists show it.
+/// The JSON of a sandbox.
 pub(super) fn sandbox(app: &Adapter, sandbox: &SandboxRecord) -> Value {
     let mut body = connection(app, sandbox);
     let size = SandboxSize::of(app, Some(&sandbox.lease));
     let (internet, network) = NetworkConfig::of(&sandbox.row).view();
     let row = &sandbox.row;
     let is_paused = is_paused(sandbox);
-    let more = json!({
+    let details = json!({
         "startedAt": row.started_at.to_string(),
         "endAt": row.expires_at.unwrap_or(Timestamp::MAX).to_string(),
         "cpuCount": size.cpus,
@@ -65,8 +65,8 @@ pub(super) fn sandbox(app: &Adapter, sandbox: &SandboxRecord) -> Value {
             },
         },
     });
-    if let (Some(all), Value::Object(more)) = (body.as_object_mut(), more) {
-        all.extend(more);
+    if let (Some(body), Value::Object(details)) = (body.as_object_mut(), details) {
+        body.extend(details);
     }
     if let Some(network) = network {
         body["network"] = network;

@@ -1,4 +1,4 @@
-//! Volumes: directories that sandboxes share, and that outlive them.
+//! Volumes: directories that sandboxes share and that outlive them.
 
 use axum::{
     extract::{Path, State},
@@ -12,7 +12,7 @@ use super::{E2bJson, E2bRefusal};
 use adapter::{Adapter, volume::VolumeName};
 use machine::volume::{Volume, VolumeMount};
 
-/// A volume that a new sandbox is to see.
+/// A volume that a new sandbox mounts.
 #[derive(Debug, Deserialize)]
 pub(super) struct E2bMount {
     name: String,
@@ -25,7 +25,7 @@ impl From<E2bMount> for VolumeMount {
     }
 }
 
-fn shown(app: &Adapter, volume: &Volume) -> Value {
+fn volume_view(app: &Adapter, volume: &Volume) -> Value {
     let token = app.keys().volume(&volume.id);
     json!({"volumeID": volume.id, "name": volume.name, "token": token})
 }
@@ -37,10 +37,10 @@ pub(super) async fn list(State(app): State<Adapter>) -> Result<axum::Json<Value>
 
 pub(super) async fn create(
     State(app): State<Adapter>,
-    E2bJson(asked): E2bJson<VolumeName>,
+    E2bJson(request): E2bJson<VolumeName>,
 ) -> Result<Response, E2bRefusal> {
-    let volume = app.create_volume(&asked.name).await?;
-    Ok((StatusCode::CREATED, axum::Json(shown(&app, &volume))).into_response())
+    let volume = app.create_volume(&request.name).await?;
+    Ok((StatusCode::CREATED, axum::Json(volume_view(&app, &volume))).into_response())
 }
 
 async fn find(app: &Adapter, name: &str) -> Result<Volume, E2bRefusal> {
@@ -52,10 +52,10 @@ pub(super) async fn show(
     State(app): State<Adapter>,
     Path(name): Path<String>,
 ) -> Result<axum::Json<Value>, E2bRefusal> {
-    Ok(axum::Json(shown(&app, &find(&app, &name).await?)))
+    Ok(axum::Json(volume_view(&app, &find(&app, &name).await?)))
 }
 
-/// Removes a volume that no sandbox has.
+/// Removes a volume that no sandbox uses.
 pub(super) async fn remove(
     State(app): State<Adapter>,
     Path(name): Path<String>,

@@ -1,4 +1,4 @@
-//! Watching directories: as a stream, or by a watcher that is asked now and then.
+//! Watches directories: as a stream of events, or with a watcher that clients poll.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    address::E2bGuest,
-    connect::{self, ConnectCode, Failed, Messages, ResponseStream, Unary},
-    filesystem::{entry, failed, look},
+    address::DaemonCall,
+    connect::{self, ConnectCode, ConnectError, Messages, ResponseStream, Unary},
+    filesystem::{daemon_stat, entry, failed},
 };
 use adapter::{
     Adapter, EventQueue,
@@ -17,11 +17,11 @@ use adapter::{
 };
 use files::{Below, FileEvent, FileEventKind, FileKind, Watch, Watched};
 
-/// Names that are remembered; beyond them a file that is written again counts as new.
-const KNOWN: usize = 100_000;
-/// Levels below a watched directory whose names are remembered from the start.
-const LEVELS: u32 = 64;
-/// Watchers of one sandbox.
+/// The limit of remembered names; beyond it, a rewritten file counts as new.
+const MAX_KNOWN_NAMES: usize = 100_000;
+/// The limit of directory levels whose names are remembered from the start.
+const MAX_DEPTH: u32 = 64;
+/// The limit of watchers per sandbox.
 const MAX_WATCHERS: usize = 64;
 
 #[derive(Debug, Deserialize)]
@@ -38,50 +38,51 @@ pub(super) struct WatchDir {
 struct WatchedDirectory {
     watch: Watch,
     files: Files,
-    /// The directory, below the root.
+    /// The path of the directory, relative to the root.
     root: String,
-    /// Names that were there: what is written whole under one of them is no new file.
+    /// Existing names: a file that appears under one of them is not new.
     known: HashSet<String>,
     include_entry: bool,
 }
 
 impl WatchedDirectory {
-    async fn begin(
+    async fn open(
         app: &Adapter,
-        guest: &E2bGuest,
-        asked: WatchDir,
-    ) -> Result<WatchedDirectory, Failed> {
-        let path = absolute(&asked.path, guest.home()?);
-        let files = app.sandbox_files(&guest.sandbox).await?;
+        call: &DaemonCall,
+        request: WatchDir,
+    ) -> Result<WatchedDirectory, ConnectError> {
+        let path = absolute(&request.path, call.home()?);
+        let files = app.sandbox_files(&call.sandbox).await?;
         let root = relative(&path)?;
-        let looked = root.clone();
-        let found = files.act(move |directory| directory.stat_followed(&looked)).await;
+        let target = root.clone();
+        let found = files.act(move |directory| directory.stat_followed(&target)).await;
         let found = found.map_err(|error| failed(error, &path, "path"))?;
         if found.kind != FileKind::Directory {
             let message = format!("path {path} is not a directory");
-            return Err(Failed::new(ConnectCode::InvalidArgument, message));
+            return Err(ConnectError::new(ConnectCode::InvalidArgument, message));
         }
-        let below = if asked.recursive { Below::All } else { Below::Children };
+        let below = if request.recursive { Below::All } else { Below::Children };
         let watch = files.directory.watch_closely(&root, below)?;
-        let listed = root.clone();
-        let depth = if asked.recursive { LEVELS } else { 1 };
-        let list = files.act(move |directory| directory.list(&listed, depth, None, KNOWN));
+        let target = root.clone();
+        let depth = if request.recursive { MAX_DEPTH } else { 1 };
+        let list =
+            files.act(move |directory| directory.list(&target, depth, None, MAX_KNOWN_NAMES));
         let known = list.await?;
         Ok(WatchedDirectory {
             watch,
             files,
             root: root.to_string(),
             known: known.into_iter().map(|stat| stat.path).collect(),
-            include_entry: asked.include_entry,
+            include_entry: request.include_entry,
         })
     }
 
-    /// What happens next; `None` when it cannot be watched any more. Of a directory that is gone
-    /// there are no more events, but the client stays connected.
+    /// Returns the next events; `None` if the watch failed. A deleted directory has no more events, but the
+    /// client stays connected.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
             match self.watch.next().await {
-                Ok(Watched::Event(event)) => return Some(self.told(event).await),
+                Ok(Watched::Event(event)) => return Some(self.translate(event).await),
                 Ok(Watched::Lost | Watched::Partly) => {}
                 Ok(Watched::Gone) => std::future::pending().await,
                 Err(_) => return None,
@@ -89,24 +90,24 @@ impl WatchedDirectory {
         }
     }
 
-    /// One event of ours as those that E2B would send: what appears with something in it was made and
-    /// then written, and a rename is an event of the old name before the new one is created.
-    async fn told(&mut self, event: FileEvent) -> Vec<Value> {
+    /// Translates an event to those of E2B: a file that appears with content was created and then written, and a
+    /// rename is an event of the old name followed by the creation of the new name.
+    async fn translate(&mut self, event: FileEvent) -> Vec<Value> {
         let FileEvent { path, kind } = event;
-        let asked = format!("/{path}");
-        let found = self.files.act(move |directory| look(directory, &asked)).await.ok();
+        let target = format!("/{path}");
+        let found = self.files.act(move |directory| daemon_stat(directory, &target)).await.ok();
         let types: &[&str] = match kind {
             FileEventKind::Created => {
-                self.note(&path);
+                self.remember(&path);
                 &["EVENT_TYPE_CREATE"]
             }
             FileEventKind::Appeared => {
-                // The daemon makes a file, gives it to its user, and then writes it.
+                // E2B's daemon creates a file, changes its owner, and then writes it.
                 let size = found.as_ref().and_then(|(stat, _)| match stat.kind {
                     FileKind::File => Some(stat.size),
                     FileKind::Directory | FileKind::Link | FileKind::Other => None,
                 });
-                match (self.note(&path), size) {
+                match (self.remember(&path), size) {
                     (true, Some(1..)) => {
                         &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"]
                     }
@@ -135,57 +136,57 @@ impl WatchedDirectory {
             }
             _ => None,
         };
-        let tell = |kind: &&str| {
+        let view = |kind: &&str| {
             let mut event = json!({"name": name, "type": kind});
             if let Some(entry) = &entry {
                 event["entry"] = entry.clone();
             }
             event
         };
-        types.iter().map(tell).collect()
+        types.iter().map(view).collect()
     }
 
-    /// Remembers a name; whether it is new.
-    fn note(&mut self, path: &str) -> bool {
+    /// Remembers a name. Returns whether it is new.
+    fn remember(&mut self, path: &str) -> bool {
         !self.known.contains(path)
-            && (self.known.len() >= KNOWN || self.known.insert(path.to_owned()))
+            && (self.known.len() >= MAX_KNOWN_NAMES || self.known.insert(path.to_owned()))
     }
 }
 
-/// Tells what happens in a directory as it happens.
+/// Streams the events of a directory.
 pub(super) async fn watch_dir(
     State(app): State<Adapter>,
-    guest: E2bGuest,
+    call: DaemonCall,
     headers: HeaderMap,
     messages: Messages,
 ) -> Response {
-    let begun = async {
-        let asked = messages.only().await?;
-        WatchedDirectory::begin(&app, &guest, asked).await
+    let opened = async {
+        let request = messages.only().await?;
+        WatchedDirectory::open(&app, &call, request).await
     };
-    let mut watching = match begun.await {
-        Ok(watching) => watching,
+    let mut watched = match opened.await {
+        Ok(watched) => watched,
         Err(failed) => return connect::refused(&failed),
     };
-    let (answer, response) = connect::stream();
+    let (response_stream, response) = connect::stream();
     let (timeout, keepalive) = (connect::timeout(&headers), connect::keepalive(&headers));
     app.tasks.clone().spawn(async move {
-        let tell = async {
-            if !answer.say(&json!({"start": {}})).await {
+        let stream = async {
+            if !response_stream.send(&json!({"start": {}})).await {
                 return;
             }
             loop {
-                // Kept while it waits: one that is dropped may have an event in its hands.
-                let mut next = std::pin::pin!(watching.next());
+                // The future is kept across keep-alives: dropping it may lose an event.
+                let mut next = std::pin::pin!(watched.next());
                 let events = loop {
                     match tokio::time::timeout(keepalive, &mut next).await {
                         Ok(events) => break events,
-                        Err(_) if answer.say(&json!({"keepalive": {}})).await => {}
+                        Err(_) if response_stream.send(&json!({"keepalive": {}})).await => {}
                         Err(_) => return,
                     }
                 };
                 match events {
-                    Some(events) if say_all(&answer, &events).await => {}
+                    Some(events) if send_all(&response_stream, &events).await => {}
                     Some(_) | None => return,
                 }
             }
@@ -197,23 +198,23 @@ pub(super) async fn watch_dir(
             }
         };
         let ended = tokio::select! {
-            () = tell => Ok(()),
-            () = answer.closed() => return,
+            () = stream => Ok(()),
+            () = response_stream.closed() => return,
             () = deadline => {
-                Err(Failed::new(ConnectCode::DeadlineExceeded, "context deadline exceeded"))
+                Err(ConnectError::new(ConnectCode::DeadlineExceeded, "context deadline exceeded"))
             }
             () = app.stopping.cancelled() => {
-                Err(Failed::new(ConnectCode::Unavailable, "the server is stopping"))
+                Err(ConnectError::new(ConnectCode::Unavailable, "the server is stopping"))
             }
         };
-        answer.end(ended).await;
+        response_stream.end(ended).await;
     });
     response
 }
 
-async fn say_all(answer: &ResponseStream, events: &[Value]) -> bool {
+async fn send_all(response_stream: &ResponseStream, events: &[Value]) -> bool {
     for event in events {
-        if !answer.say(&json!({"filesystem": event})).await {
+        if !response_stream.send(&json!({"filesystem": event})).await {
             return false;
         }
     }
@@ -227,27 +228,27 @@ pub(super) struct WatcherName {
     watcher_id: String,
 }
 
-fn missing(id: &str) -> Failed {
-    Failed::new(ConnectCode::NotFound, format!("watcher with id {id} not found"))
+fn missing(id: &str) -> ConnectError {
+    ConnectError::new(ConnectCode::NotFound, format!("watcher with id {id} not found"))
 }
 
-/// Begins to watch a directory.
+/// Creates a watcher that the client polls.
 pub(super) async fn create(
     State(app): State<Adapter>,
-    guest: E2bGuest,
-    Unary(asked): Unary<WatchDir>,
-) -> Result<axum::Json<Value>, Failed> {
-    let id = guest.sandbox.id().clone();
+    call: DaemonCall,
+    Unary(request): Unary<WatchDir>,
+) -> Result<axum::Json<Value>, ConnectError> {
+    let id = call.sandbox.id().clone();
     if app.watchers().count(&id) >= MAX_WATCHERS {
-        let message = format!("a sandbox may have {MAX_WATCHERS} watchers; remove one first");
-        return Err(Failed::new(ConnectCode::ResourceExhausted, message));
+        let message = format!("a sandbox may have up to {MAX_WATCHERS} watchers; remove one first");
+        return Err(ConnectError::new(ConnectCode::ResourceExhausted, message));
     }
-    let mut watching = WatchedDirectory::begin(&app, &guest, asked).await?;
+    let mut watched = WatchedDirectory::open(&app, &call, request).await?;
     let events = EventQueue::default();
     let (queue, stopping) = (events.clone(), app.stopping.clone());
     let task = app.tasks.spawn(async move {
         let pump = async {
-            while let Some(events) = watching.next().await {
+            while let Some(events) = watched.next().await {
                 queue.extend(events);
             }
         };
@@ -261,24 +262,24 @@ pub(super) async fn create(
     Ok(axum::Json(json!({"watcherId": name})))
 }
 
-/// What happened since it was last asked.
+/// Returns the events since the last poll.
 pub(super) async fn events(
     State(app): State<Adapter>,
-    guest: E2bGuest,
-    Unary(named): Unary<WatcherName>,
-) -> Result<axum::Json<Value>, Failed> {
-    let events = app.watchers().take_events(guest.sandbox.id(), &named.watcher_id);
-    let events = events.ok_or_else(|| missing(&named.watcher_id))?;
+    call: DaemonCall,
+    Unary(request): Unary<WatcherName>,
+) -> Result<axum::Json<Value>, ConnectError> {
+    let events = app.watchers().take_events(call.sandbox.id(), &request.watcher_id);
+    let events = events.ok_or_else(|| missing(&request.watcher_id))?;
     Ok(axum::Json(if events.is_empty() { json!({}) } else { json!({"events": events}) }))
 }
 
 pub(super) async fn remove(
     State(app): State<Adapter>,
-    guest: E2bGuest,
-    Unary(named): Unary<WatcherName>,
-) -> Result<axum::Json<Value>, Failed> {
-    match app.watchers().remove(guest.sandbox.id(), &named.watcher_id) {
+    call: DaemonCall,
+    Unary(request): Unary<WatcherName>,
+) -> Result<axum::Json<Value>, ConnectError> {
+    match app.watchers().remove(call.sandbox.id(), &request.watcher_id) {
         true => Ok(axum::Json(json!({}))),
-        false => Err(missing(&named.watcher_id)),
+        false => Err(missing(&request.watcher_id)),
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{Repository, RepositoryPath};
-use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use crate::daytona::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 
 /// A branch that is created or deleted.
@@ -29,10 +29,10 @@ pub(in crate::daytona) struct CheckoutRequest {
 /// The branches of a repository.
 pub(in crate::daytona) async fn branches(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    Query(asked): Query<RepositoryPath>,
+    sandbox: ToolboxSandbox,
+    Query(query): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path);
+    let repository = Repository::new(&app, &sandbox, &query.path);
     let listed = ["for-each-ref", "--format=%(refname:short)", "refs/heads"];
     let listed = repository.run(&listed).await?;
     let words = ["-C", &repository.path, "symbolic-ref", "--quiet", "--short", "HEAD"];
@@ -44,22 +44,22 @@ pub(in crate::daytona) async fn branches(
 /// Creates a branch and checks it out.
 pub(in crate::daytona) async fn create_branch(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<BranchName>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<BranchName>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path);
-    repository.run(&["checkout", "--quiet", "-b", &asked.name]).await?;
+    let repository = Repository::new(&app, &sandbox, &request.path);
+    repository.run(&["checkout", "--quiet", "-b", &request.name]).await?;
     Ok(StatusCode::CREATED)
 }
 
 /// Deletes a branch, merged or not.
 pub(in crate::daytona) async fn delete_branch(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<BranchName>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<BranchName>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path);
-    let name = format!("refs/heads/{}", asked.name);
+    let repository = Repository::new(&app, &sandbox, &request.path);
+    let name = format!("refs/heads/{}", request.name);
     repository.run(&["show-ref", "--verify", &name]).await?;
     repository.run(&["update-ref", "-d", &name]).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -68,11 +68,14 @@ pub(in crate::daytona) async fn delete_branch(
 /// Checks out a branch or a commit.
 pub(in crate::daytona) async fn checkout(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CheckoutRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CheckoutRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let branch = asked.branch.as_deref().filter(|name| !name.is_empty() && !name.starts_with('-'));
+    let branch =
+        request.branch.as_deref().filter(|name| !name.is_empty() && !name.starts_with('-'));
     let branch = branch.ok_or_else(|| DaytonaRefusal::bad("branch is missing"))?;
-    Repository::new(&app, &guest, &asked.path).run(&["checkout", "--quiet", branch, "--"]).await?;
+    Repository::new(&app, &sandbox, &request.path)
+        .run(&["checkout", "--quiet", branch, "--"])
+        .await?;
     Ok(StatusCode::OK)
 }

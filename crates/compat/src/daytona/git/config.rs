@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::Repository;
-use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use crate::daytona::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 use model::Env;
 
@@ -61,12 +61,12 @@ fn scope_option(scope: Option<&str>) -> Result<&'static str, DaytonaRefusal> {
 /// The value of a setting; `null` if it is not set.
 pub(in crate::daytona) async fn config(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    Query(asked): Query<ConfigQuery>,
+    sandbox: ToolboxSandbox,
+    Query(query): Query<ConfigQuery>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path);
-    let scope = scope_option(asked.scope.as_deref())?;
-    let words = ["-C", &repository.path, "config", scope, "--get", "--", &asked.key];
+    let repository = Repository::new(&app, &sandbox, &query.path);
+    let scope = scope_option(query.scope.as_deref())?;
+    let words = ["-C", &repository.path, "config", scope, "--get", "--", &query.key];
     match repository.try_run(&words).await? {
         (0, value, _) => Ok(axum::Json(json!({"value": value.trim_end_matches('\n')}))),
         (1, ..) => Ok(axum::Json(json!({"value": null}))),
@@ -76,24 +76,24 @@ pub(in crate::daytona) async fn config(
 
 pub(in crate::daytona) async fn set_config(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<ConfigRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<ConfigRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let scope = scope_option(asked.scope.as_deref())?;
-    let words = ["config", scope, "--", &asked.key, &asked.value];
-    Repository::new(&app, &guest, &asked.path).run(&words).await?;
+    let scope = scope_option(request.scope.as_deref())?;
+    let words = ["config", scope, "--", &request.key, &request.value];
+    Repository::new(&app, &sandbox, &request.path).run(&words).await?;
     Ok(StatusCode::OK)
 }
 
 /// Sets the name and address of the committer.
 pub(in crate::daytona) async fn set_user(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<UserRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<UserRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
     let (scope, repository) =
-        (scope_option(asked.scope.as_deref())?, Repository::new(&app, &guest, &asked.path));
-    for (key, value) in [("user.name", &asked.name), ("user.email", &asked.email)] {
+        (scope_option(request.scope.as_deref())?, Repository::new(&app, &sandbox, &request.path));
+    for (key, value) in [("user.name", &request.name), ("user.email", &request.email)] {
         repository.run(&["config", scope, "--", key, value]).await?;
     }
     Ok(StatusCode::OK)
@@ -102,30 +102,33 @@ pub(in crate::daytona) async fn set_user(
 /// Stores a name and a password for a server in the home directory of the sandbox.
 pub(in crate::daytona) async fn authenticate(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CredentialsRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CredentialsRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let (Some(user), Some(password)) = (&asked.username, &asked.password) else {
-        return Err(DaytonaRefusal::bad("username and password are needed"));
+    let (Some(user), Some(password)) = (&request.username, &request.password) else {
+        return Err(DaytonaRefusal::bad("username and password are required"));
     };
     let text = "printf 'protocol=%s\\nhost=%s\\nusername=%s\\npassword=%s\\n\\n' \
-        \"$GIT_PROTOCOL_IS\" \"$GIT_HOST_IS\" \"$GIT_USER_IS\" \"$GIT_WORD_IS\" \
+        \"$STEAD_GIT_PROTOCOL\" \"$STEAD_GIT_HOST\" \"$STEAD_GIT_USER\" \"$STEAD_GIT_PASSWORD\" \
         | git credential approve";
-    let mut repository = Repository::new(&app, &guest, &asked.path);
+    let mut repository = Repository::new(&app, &sandbox, &request.path);
     repository.run_anywhere(&["config", "--global", "credential.helper", "store"]).await?;
     repository.env = Env::from([
         (
-            "GIT_PROTOCOL_IS".to_owned(),
-            asked.protocol.clone().unwrap_or_else(|| "https".to_owned()),
+            "STEAD_GIT_PROTOCOL".to_owned(),
+            request.protocol.clone().unwrap_or_else(|| "https".to_owned()),
         ),
-        ("GIT_HOST_IS".to_owned(), asked.host.clone().unwrap_or_else(|| "github.com".to_owned())),
-        ("GIT_USER_IS".to_owned(), user.clone()),
-        ("GIT_WORD_IS".to_owned(), password.clone()),
+        (
+            "STEAD_GIT_HOST".to_owned(),
+            request.host.clone().unwrap_or_else(|| "github.com".to_owned()),
+        ),
+        ("STEAD_GIT_USER".to_owned(), user.clone()),
+        ("STEAD_GIT_PASSWORD".to_owned(), password.clone()),
     ]);
     if repository.env.values().any(|value| value.contains(['\n', '\0'])) {
-        return Err(DaytonaRefusal::bad("no line ends in names and passwords"));
+        return Err(DaytonaRefusal::bad("credentials must not contain line breaks or NUL"));
     }
-    let alias = format!("alias.keep=!{text}");
-    repository.run_anywhere(&["-c", &alias, "keep"]).await?;
+    let alias = format!("alias.store-credential=!{text}");
+    repository.run_anywhere(&["-c", &alias, "store-credential"]).await?;
     Ok(StatusCode::OK)
 }

@@ -1,10 +1,11 @@
-//! Repositories, by the `git` that the sandbox has.
+//! Git repositories, with the `git` of the sandbox.
 //!
-//! Names and passwords go by the environment, never by the words of a command, which are kept.
+//! Credentials are passed in environment variables, never as arguments, because commands are recorded.
 
 pub(super) mod branch;
 pub(super) mod commit;
 pub(super) mod config;
+mod error_code;
 pub(super) mod remote;
 mod repository;
 mod status;

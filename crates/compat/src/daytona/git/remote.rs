@@ -1,4 +1,4 @@
-//! Repositories elsewhere: cloning, pulling, pushing, and the remotes of a repository.
+//! Remote repositories: clone, pull, push, and the remotes of a repository.
 
 use axum::{
     extract::{Query, State},
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{GitCredentials, Repository, RepositoryPath, with};
-use crate::daytona::{DaytonaGuest, DaytonaJson, DaytonaRefusal};
+use crate::daytona::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,17 +66,18 @@ pub(in crate::daytona) struct RemoteRequest {
 
 pub(in crate::daytona) async fn clone(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<CloneRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<CloneRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
-    let depth = asked.depth.map(|depth| format!("--depth={depth}"));
-    let branch = asked.branch.as_deref().filter(|name| !name.is_empty());
+    let repository =
+        Repository::new(&app, &sandbox, &request.path).authenticated(&request.credentials);
+    let depth = request.depth.map(|depth| format!("--depth={depth}"));
+    let branch = request.branch.as_deref().filter(|name| !name.is_empty());
     let branch = branch.map(|name| format!("--branch={name}"));
     let options = depth.iter().chain(&branch).map(String::as_str);
-    let words = with(&with(&["clone", "--quiet"], options), ["--", &asked.url, &repository.path]);
+    let words = with(&with(&["clone", "--quiet"], options), ["--", &request.url, &repository.path]);
     repository.run_anywhere(&words).await?;
-    if let Some(commit) = asked.commit_id.as_deref().filter(|commit| !commit.is_empty()) {
+    if let Some(commit) = request.commit_id.as_deref().filter(|commit| !commit.is_empty()) {
         repository.run(&["checkout", "--quiet", "--detach", commit]).await?;
     }
     Ok(StatusCode::OK)
@@ -85,13 +86,13 @@ pub(in crate::daytona) async fn clone(
 /// Creates an empty repository.
 pub(in crate::daytona) async fn init(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<InitRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<InitRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path);
-    let branch = asked.initial_branch.as_deref().filter(|name| !name.is_empty());
+    let repository = Repository::new(&app, &sandbox, &request.path);
+    let branch = request.initial_branch.as_deref().filter(|name| !name.is_empty());
     let branch = branch.map(|name| format!("--initial-branch={name}"));
-    let bare = asked.bare.unwrap_or_default().then_some("--bare");
+    let bare = request.bare.unwrap_or_default().then_some("--bare");
     let options = bare.into_iter().chain(branch.as_deref());
     let words = with(&with(&["init", "--quiet"], options), ["--", &repository.path]);
     repository.run_anywhere(&words).await?;
@@ -101,14 +102,15 @@ pub(in crate::daytona) async fn init(
 /// Fetches and merges commits of a remote.
 pub(in crate::daytona) async fn pull(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<PullRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<PullRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
-    let named = asked.remote.as_deref().or(asked.branch.as_ref().map(|_| "origin"));
+    let repository =
+        Repository::new(&app, &sandbox, &request.path).authenticated(&request.credentials);
+    let remote = request.remote.as_deref().or(request.branch.as_ref().map(|_| "origin"));
     let words = with(
         &["pull", "--quiet", "--no-rebase", "--"],
-        named.into_iter().chain(asked.branch.as_deref()),
+        remote.into_iter().chain(request.branch.as_deref()),
     );
     repository.run(&words).await?;
     Ok(StatusCode::OK)
@@ -117,13 +119,14 @@ pub(in crate::daytona) async fn pull(
 /// Pushes commits to a remote.
 pub(in crate::daytona) async fn push(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<PushRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<PushRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
-    let upstream = asked.set_upstream.unwrap_or_default().then_some("--set-upstream");
-    let remote = asked.remote.as_deref().unwrap_or("origin");
-    let branch = asked.branch.as_deref().unwrap_or("HEAD");
+    let repository =
+        Repository::new(&app, &sandbox, &request.path).authenticated(&request.credentials);
+    let upstream = request.set_upstream.unwrap_or_default().then_some("--set-upstream");
+    let remote = request.remote.as_deref().unwrap_or("origin");
+    let branch = request.branch.as_deref().unwrap_or("HEAD");
     let words = with(&with(&["push", "--quiet"], upstream), ["--", remote, branch]);
     repository.run(&words).await?;
     Ok(StatusCode::OK)
@@ -132,10 +135,10 @@ pub(in crate::daytona) async fn push(
 /// Lists the remotes of a repository.
 pub(in crate::daytona) async fn remotes(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    Query(asked): Query<RepositoryPath>,
+    sandbox: ToolboxSandbox,
+    Query(query): Query<RepositoryPath>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let listed = Repository::new(&app, &guest, &asked.path).run(&["remote", "-v"]).await?;
+    let listed = Repository::new(&app, &sandbox, &query.path).run(&["remote", "-v"]).await?;
     let remotes = listed.lines().filter_map(|line| {
         let (name, rest) = line.split_once('\t')?;
         let url = rest.strip_suffix(" (fetch)")?;
@@ -147,18 +150,19 @@ pub(in crate::daytona) async fn remotes(
 /// Adds a remote to a repository.
 pub(in crate::daytona) async fn add_remote(
     State(app): State<Adapter>,
-    guest: DaytonaGuest,
-    DaytonaJson(asked): DaytonaJson<RemoteRequest>,
+    sandbox: ToolboxSandbox,
+    DaytonaJson(request): DaytonaJson<RemoteRequest>,
 ) -> Result<StatusCode, DaytonaRefusal> {
-    let repository = Repository::new(&app, &guest, &asked.path).authenticated(&asked.credentials);
-    if asked.overwrite == Some(true) {
-        // There may be none of this name.
-        let words = ["-C", &repository.path, "remote", "remove", &asked.name];
+    let repository =
+        Repository::new(&app, &sandbox, &request.path).authenticated(&request.credentials);
+    if request.overwrite == Some(true) {
+        // The remote may not exist.
+        let words = ["-C", &repository.path, "remote", "remove", &request.name];
         repository.try_run(&words).await?;
     }
-    repository.run(&["remote", "add", "--", &asked.name, &asked.url]).await?;
-    if asked.fetch == Some(true) {
-        repository.run(&["fetch", "--quiet", "--", &asked.name]).await?;
+    repository.run(&["remote", "add", "--", &request.name, &request.url]).await?;
+    if request.fetch == Some(true) {
+        repository.run(&["fetch", "--quiet", "--", &request.name]).await?;
     }
     Ok(StatusCode::CREATED)
 }

@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use crate::daytona::{DaytonaGuest, DaytonaRefusal, fault::kind};
+use super::error_code::error_code;
+use crate::daytona::{DaytonaRefusal, ToolboxSandbox};
 use adapter::{
     Adapter,
     instance::absolute,
@@ -31,11 +32,11 @@ impl GitCredentials {
     fn environment(&self) -> Env {
         let mut env = Env::new();
         if let (Some(user), Some(password)) = (&self.username, &self.password) {
-            let both = STANDARD.encode(format!("{user}:{password}"));
+            let credentials = STANDARD.encode(format!("{user}:{password}"));
             env.extend([
                 ("GIT_CONFIG_COUNT".to_owned(), "1".to_owned()),
                 ("GIT_CONFIG_KEY_0".to_owned(), "http.extraHeader".to_owned()),
-                ("GIT_CONFIG_VALUE_0".to_owned(), format!("Authorization: Basic {both}")),
+                ("GIT_CONFIG_VALUE_0".to_owned(), format!("Authorization: Basic {credentials}")),
             ]);
         }
         if self.insecure_skip_tls == Some(true) {
@@ -45,7 +46,7 @@ impl GitCredentials {
     }
 }
 
-/// A request that names a repository and nothing else.
+/// A request with only the path of a repository.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::daytona) struct RepositoryPath {
@@ -63,7 +64,7 @@ pub(super) struct Repository<'a> {
 impl<'a> Repository<'a> {
     pub(super) fn new(
         app: &'a Adapter,
-        DaytonaGuest(sandbox): &'a DaytonaGuest,
+        ToolboxSandbox(sandbox): &'a ToolboxSandbox,
         path: &str,
     ) -> Repository<'a> {
         let path = absolute(path, &sandbox.row.home);
@@ -74,13 +75,13 @@ impl<'a> Repository<'a> {
         Repository { env: credentials.environment(), ..self }
     }
 
-    /// Runs `git`; returns its exit code and output.
+    /// Runs `git`. Returns its exit code, standard output and standard error.
     pub(super) async fn try_run(
         &self,
         words: &[&str],
     ) -> Result<(i32, String, String), DaytonaRefusal> {
         if words.iter().any(|word| word.contains('\0')) {
-            return Err(DaytonaRefusal::bad("no word may contain NUL"));
+            return Err(DaytonaRefusal::bad("arguments must not contain NUL"));
         }
         let mut envs = self.env.clone();
         envs.insert("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned());
@@ -93,25 +94,25 @@ impl<'a> Repository<'a> {
             timeout: Some(GIT_TIMEOUT),
             pty: None,
         };
-        let ran = self.app.run_process(self.sandbox, start).await?;
+        let result = self.app.run_process(self.sandbox, start).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match ran.end {
-            ProcessEnd::Exit(code) => Ok((code, text(&ran.stdout), text(&ran.stderr))),
+        match result.end {
+            ProcessEnd::Exit(code) => Ok((code, text(&result.stdout), text(&result.stderr))),
             ProcessEnd::Signal(_) | ProcessEnd::TimedOut | ProcessEnd::Lost => {
-                Err(DaytonaRefusal::new(StatusCode::REQUEST_TIMEOUT, "git did not come to an end"))
+                Err(DaytonaRefusal::new(StatusCode::REQUEST_TIMEOUT, "git did not finish"))
             }
         }
     }
 
-    /// Runs `git`; an exit code other than 0 is a refusal in the words of `git`.
+    /// Runs `git`. An exit code other than 0 is an error with the message of `git`.
     pub(super) async fn run_anywhere(&self, words: &[&str]) -> Result<String, DaytonaRefusal> {
         match self.try_run(words).await? {
             (0, out, _) => Ok(out),
             (_, out, err) => {
-                let kind = kind(&format!("{err}\n{out}"));
+                let code = error_code(&format!("{err}\n{out}"));
                 let output = if err.trim().is_empty() { out } else { err };
                 let message = format!("git: {}", output.trim());
-                Err(match kind {
+                Err(match code {
                     Some((status, code)) => DaytonaRefusal::coded(status, code, message),
                     None => DaytonaRefusal::bad(message),
                 })
@@ -125,7 +126,7 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Adds words to a command.
+/// Appends arguments to a command.
 pub(super) fn with<'a>(words: &[&'a str], more: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     words.iter().copied().chain(more).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The name that clients know for the letter of a change.
+/// The name of a change in the API, by its letter.
 fn change_name(letter: u8) -> &'static str {
     match letter {
         b'M' | b'T' => "Modified",
@@ -16,7 +16,7 @@ fn change_name(letter: u8) -> &'static str {
     }
 }
 
-/// The status as clients read it.
+/// Parses the output into the JSON of the API.
 pub(super) fn parse(output: &str) -> Value {
     let (mut branch, mut upstream, mut ahead, mut behind) = ("", "", 0, 0);
     let mut files = Vec::new();
@@ -74,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_has_the_form_that_clients_read() {
+    fn a_status_is_parsed_into_the_json_of_the_api() {
         let output = "# branch.oid 1\0# branch.head main\0# branch.upstream origin/main\0\
             # branch.ab +2 -1\0\
             1 M. N... 100644 100644 100644 a b changed name.txt\0\
-            1 .D N... 100644 100644 000000 a b gone.txt\0\
+            1 .D N... 100644 100644 000000 a b deleted.txt\0\
             2 R. N... 100644 100644 100644 a b R100 new.txt\0old.txt\0\
             u UU N... 100644 100644 100644 100644 a b c both.txt\0\
-            ? free.txt\0";
+            ? untracked.txt\0";
         let file = |name: &str, staging: &str, worktree: &str, extra: &str| json!({"name": name, "staging": staging, "worktree": worktree, "extra": extra});
         let unmerged = "Updated but unmerged";
         let expected = json!({
@@ -93,10 +93,10 @@ mod tests {
             "behind": 1,
             "fileStatus": [
                 file("changed name.txt", "Modified", "Unmodified", ""),
-                file("gone.txt", "Unmodified", "Deleted", ""),
+                file("deleted.txt", "Unmodified", "Deleted", ""),
                 file("new.txt", "Renamed", "Unmodified", "old.txt"),
                 file("both.txt", unmerged, unmerged, ""),
-                file("free.txt", "Untracked", "Untracked", ""),
+                file("untracked.txt", "Untracked", "Untracked", ""),
             ],
         });
         assert_eq!(parse(output), expected);

@@ -1,9 +1,9 @@
-//! What went wrong with a repository, in the words that clients know it by.
+//! Maps the error messages of `git` to the codes of Daytona's API.
 
 use axum::http::StatusCode;
 
-/// What `git` says, and what clients call it.
-const KINDS: [(&str, StatusCode, &str); 26] = [
+/// Parts of error messages in lower case, each with its status and code. The first match counts.
+const ERROR_CODES: [(&str, StatusCode, &str); 26] = [
     ("authentication failed", StatusCode::UNAUTHORIZED, "GIT_AUTH_FAILED"),
     ("could not read username", StatusCode::UNAUTHORIZED, "GIT_AUTH_FAILED"),
     ("could not read password", StatusCode::UNAUTHORIZED, "GIT_AUTH_FAILED"),
@@ -32,10 +32,10 @@ const KINDS: [(&str, StatusCode, &str); 26] = [
     ("could not read from remote", StatusCode::BAD_GATEWAY, "GIT_TRANSPORT_FAILED"),
 ];
 
-/// What clients call what went wrong, by the first words that fit.
-pub(super) fn kind(said: &str) -> Option<(StatusCode, &'static str)> {
-    let said = said.to_lowercase();
-    let (_, status, code) = KINDS.iter().find(|(words, ..)| said.contains(words))?;
+/// The status and code of an error message; `None` if it is unknown.
+pub(super) fn error_code(output: &str) -> Option<(StatusCode, &'static str)> {
+    let output = output.to_lowercase();
+    let (_, status, code) = ERROR_CODES.iter().find(|(part, ..)| output.contains(part))?;
     Some((*status, code))
 }
 
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_wrong_has_the_name_that_clients_know() {
-        for (said, expected) in [
+    fn error_messages_have_the_codes_of_the_api() {
+        for (message, expected) in [
             ("fatal: Authentication failed for 'https://x/'", Some("GIT_AUTH_FAILED")),
             ("fatal: not a git repository (or any of the parent", Some("GIT_REPO_NOT_FOUND")),
             ("fatal: cannot change to '/x': No such file", Some("GIT_REPO_NOT_FOUND")),
@@ -62,7 +62,7 @@ mod tests {
             ("fatal: unable to access 'https://x/': Could not", Some("GIT_TRANSPORT_FAILED")),
             ("nothing to commit, working tree clean", None),
         ] {
-            assert_eq!(kind(said).map(|(_, code)| code), expected, "{said}");
+            assert_eq!(error_code(message).map(|(_, code)| code), expected, "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The sandbox that a request of the toolbox is for.
+//! The sandbox of a toolbox request.
 
 use axum::{
     extract::{FromRequestParts, Path},
@@ -9,10 +9,10 @@ use super::{DaytonaRefusal, view, view::find};
 use adapter::Adapter;
 use store::SandboxRecord;
 
-/// The sandbox that a path of the toolbox names, running.
-pub struct DaytonaGuest(pub SandboxRecord);
+/// The running sandbox in the path of a toolbox request. A request to a stopped sandbox is refused.
+pub struct ToolboxSandbox(pub SandboxRecord);
 
-impl FromRequestParts<Adapter> for DaytonaGuest {
+impl FromRequestParts<Adapter> for ToolboxSandbox {
     type Rejection = DaytonaRefusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &Adapter) -> Result<Self, DaytonaRefusal> {
@@ -29,6 +29,6 @@ impl FromRequestParts<Adapter> for DaytonaGuest {
             }
         }
         app.used(sandbox.id()).await;
-        Ok(DaytonaGuest(sandbox))
+        Ok(ToolboxSandbox(sandbox))
     }
 }
