@@ -13,11 +13,12 @@ use utoipa::ToSchema;
 
 pub use super::code::Code;
 use engine::{
-    lease::LeaseError, project::ProjectError, sandbox::SandboxError, terminal::TerminalError,
+    handoff::HandoffError, lease::LeaseError, project::ProjectError, sandbox::SandboxError,
+    terminal::TerminalError,
 };
 use files::FileError;
 use machine::volume::VolumeError;
-use model::Refused;
+use model::{BadAnswer, Refused};
 use provider::ProviderError;
 use store::StoreError;
 
@@ -144,6 +145,22 @@ impl From<SandboxError> for Problem {
             SandboxError::Lease(error) => Problem::from(error),
             SandboxError::Terminal(error) => Problem::from(error),
             SandboxError::Refused(refused) => Problem::from(refused),
+        }
+    }
+}
+
+impl From<HandoffError> for Problem {
+    fn from(error: HandoffError) -> Problem {
+        match error {
+            HandoffError::Missing(_) => Problem::new(Code::NotFound, error.to_string()),
+            HandoffError::TerminalFull { .. } | HandoffError::Full { .. } => {
+                Problem::new(Code::TooManyRequests, error.to_string())
+            }
+            HandoffError::BadAnswer(BadAnswer { field, why }) => {
+                Problem::body(format!("/{field}"), why)
+            }
+            HandoffError::Store(error) => Problem::from(error),
+            HandoffError::Terminal(error) => Problem::from(error),
         }
     }
 }
