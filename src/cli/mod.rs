@@ -7,6 +7,7 @@ mod copy;
 mod env;
 mod events;
 mod exec;
+mod handoffs;
 mod keys;
 mod machine;
 mod memory;
@@ -122,6 +123,9 @@ enum Verb {
     /// Read and write the memories of a project
     #[command(subcommand, alias = "memories")]
     Memory(memory::MemoryVerb),
+    /// Answer the requests of agents to people
+    #[command(subcommand, alias = "handoffs")]
+    Handoff(handoffs::HandoffVerb),
     /// Share a terminal by a read-only link
     #[command(subcommand, alias = "shares")]
     Share(share::ShareVerb),
@@ -225,6 +229,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Lease(verb) => threads::leases(verb).await,
         Verb::Project(verb) => projects::project(verb).await,
         Verb::Memory(verb) => memory::memory(verb).await,
+        Verb::Handoff(verb) => handoffs::handoffs(verb).await,
         Verb::Share(verb) => share::share(verb).await,
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,

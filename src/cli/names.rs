@@ -75,6 +75,15 @@ pub(super) async fn lease(client: &ApiClient, name: &str) -> anyhow::Result<Stri
     unique("lease", name, &client.list("/api/leases", MAX_SEARCHED).await?, "lease_id")
 }
 
+/// Returns the id of a hand-off, given by its id or a unique prefix among the open ones.
+pub(super) async fn handoff(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    if is_complete(name) {
+        return Ok(name.to_owned());
+    }
+    let items = client.list("/api/handoffs?status=open", MAX_SEARCHED).await?;
+    unique("handoff", name, &items, "handoff_id")
+}
+
 /// Returns the id of a sandbox, given by its name, its id or a unique prefix of the id.
 pub(super) async fn sandbox(client: &ApiClient, name: &str) -> anyhow::Result<String> {
     if name.starts_with("sb_") && is_complete(name) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// Resets the modes that a program may have set: mouse, paste and focus reports, key protocols, the alternate
 /// screen, hidden cursor, colours, scroll region.
@@ -37,6 +37,34 @@ impl Drop for RawMode {
             // An error means that the terminal was closed.
             let _ = out.write_all(RESET).and_then(|()| out.flush());
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
+        }
+    }
+}
+
+/// A terminal without echo until dropped. Does nothing if standard input is not a terminal.
+pub(super) struct EchoOff {
+    before: Option<Termios>,
+}
+
+impl EchoOff {
+    pub(super) fn enter() -> io::Result<EchoOff> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(EchoOff { before: None });
+        }
+        let before = tcgetattr(&stdin)?;
+        let mut hidden = before.clone();
+        hidden.local_modes &= !LocalModes::ECHO;
+        // Drops what was typed before the question.
+        tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
+        Ok(EchoOff { before: Some(before) })
+    }
+}
+
+impl Drop for EchoOff {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
         }
     }
 }

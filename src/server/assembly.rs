@@ -13,6 +13,7 @@ use api::{self, Engine};
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::{RouteBackend, Settings};
 use engine::{
+    handoff::Handoffs,
     lease::{Leases, RetryPolicy},
     project::{
         AttendancePolicy, Departures, ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy,
@@ -104,11 +105,19 @@ pub async fn build(
         events.clone(),
         clock.clone(),
     );
+    let handoffs = Handoffs::new(
+        store.clone(),
+        terminals.clone(),
+        events.clone(),
+        clock.clone(),
+        super::webhook::notifier(settings, &clock)?,
+    );
     Ok(Engine {
         leases,
         sessions,
         terminals,
         sandboxes,
+        handoffs,
         removals,
         projects,
         events,

@@ -67,6 +67,10 @@ fn count(
         | EventKind::CommandWaiting { .. }
         | EventKind::CommandEnded { .. }
         | EventKind::MessageAdded { .. }
+        | EventKind::HandoffOpened { .. }
+        | EventKind::HandoffAnswered { .. }
+        | EventKind::HandoffDeclined { .. }
+        | EventKind::HandoffExpired { .. }
         | EventKind::InstancePaused { .. }
         | EventKind::InstanceResumed { .. }
         | EventKind::InstanceEnded { .. }

@@ -13,6 +13,7 @@ mod log;
 mod measure;
 mod tls;
 mod vendor_keys;
+mod webhook;
 
 use std::{io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -89,6 +90,8 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     drop(token);
     let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
     tasks.spawn(async move { sandboxes.run(stop).await });
+    let (handoffs, stop) = (app.handoffs.clone(), stopping.clone());
+    tasks.spawn(async move { tokio::join!(handoffs.run(stop.clone()), handoffs.notify(stop)) });
     tasks.spawn(adapter::run(adapter.clone(), stopping.clone()));
     let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets: ASSETS };
     let router = api::router(state, compat::routes(&adapter));

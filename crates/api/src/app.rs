@@ -7,6 +7,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
+use engine::handoff::Handoffs;
 use engine::lease::Leases;
 use engine::project::{Attached, Projects};
 use engine::removal::{Removal, Removals};
@@ -66,6 +67,7 @@ pub struct Engine {
     pub sessions: Sessions,
     pub terminals: Terminals,
     pub sandboxes: Sandboxes,
+    pub handoffs: Handoffs,
     /// Deleted things whose processes are still ending.
     pub removals: Removals,
     pub projects: Projects,

@@ -29,6 +29,8 @@ pub enum Code {
     NotDriver,
     NotSupported,
     NotRunning,
+    NotWaiting,
+    EchoOn,
     OutcomeUnknown,
     InFlight,
     Gone,
@@ -84,6 +86,8 @@ impl Code {
             Code::NotDriver => (StatusCode::CONFLICT, "Another client has control of the terminal"),
             Code::NotSupported => (StatusCode::CONFLICT, "Not supported by the provider"),
             Code::NotRunning => (StatusCode::CONFLICT, "Not running"),
+            Code::NotWaiting => (StatusCode::CONFLICT, "No program waits for this input"),
+            Code::EchoOn => (StatusCode::CONFLICT, "The terminal would show the secret"),
             Code::OutcomeUnknown => {
                 (StatusCode::CONFLICT, "The first request with this key was interrupted")
             }

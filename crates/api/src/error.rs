@@ -13,11 +13,12 @@ use utoipa::ToSchema;
 
 pub use super::code::Code;
 use engine::{
-    lease::LeaseError, project::ProjectError, sandbox::SandboxError, terminal::TerminalError,
+    handoff::HandoffError, lease::LeaseError, project::ProjectError, sandbox::SandboxError,
+    terminal::TerminalError,
 };
 use files::FileError;
 use machine::volume::VolumeError;
-use model::Refused;
+use model::{BadAnswer, Refused};
 use provider::ProviderError;
 use store::StoreError;
 
@@ -150,6 +151,22 @@ impl From<SandboxError> for Problem {
     }
 }
 
+impl From<HandoffError> for Problem {
+    fn from(error: HandoffError) -> Problem {
+        match error {
+            HandoffError::Missing(_) => Problem::new(Code::NotFound, error.to_string()),
+            HandoffError::TerminalFull { .. } | HandoffError::Full { .. } => {
+                Problem::new(Code::TooManyRequests, error.to_string())
+            }
+            HandoffError::BadAnswer(BadAnswer { field, why }) => {
+                Problem::body(format!("/{field}"), why)
+            }
+            HandoffError::Store(error) => Problem::from(error),
+            HandoffError::Terminal(error) => Problem::from(error),
+        }
+    }
+}
+
 impl From<LeaseError> for Problem {
     fn from(error: LeaseError) -> Problem {
         match &error {
@@ -203,7 +220,9 @@ impl From<TerminalError> for Problem {
             TerminalError::QueueFull => Code::TooManyRequests,
             TerminalError::InputFull => Code::TooManyRequests,
             TerminalError::NotDriver { .. } => Code::NotDriver,
-            TerminalError::NotDrivable => Code::NotSupported,
+            TerminalError::NotDrivable | TerminalError::NoSecrets => Code::NotSupported,
+            TerminalError::NotReading => Code::NotWaiting,
+            TerminalError::Visible => Code::EchoOn,
             TerminalError::NotKept => Code::Gone,
             TerminalError::NotExecutable(_) => Code::Unprocessable,
             TerminalError::Refused(_) => Code::InvalidRequest,

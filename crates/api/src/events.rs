@@ -36,7 +36,7 @@ struct EventsQuery {
 
 /// Stream the events of the server.
 ///
-/// Reports changes of threads, sessions, terminals, commands, leases and projects. The event name is the
+/// Reports changes of threads, sessions, terminals, commands, hand-offs, leases and projects. The event name is the
 /// event type. `instance_measured` reports the resource usage of an instance while one of its terminals is
 /// watched; it has no id and is not replayed.
 #[utoipa::path(get, path = "/api/events", tag = "server",

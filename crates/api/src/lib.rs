@@ -22,6 +22,7 @@ mod file_events;
 mod files;
 pub mod guard;
 mod gzip;
+mod handoffs;
 mod header_rules;
 mod health;
 pub mod idempotency;
@@ -95,6 +96,7 @@ pub fn router(state: GuardState, others: Router) -> Router {
         .merge(terminal_state::routes())
         .merge(interactive::routes())
         .merge(shares::routes())
+        .merge(handoffs::routes())
         .merge(exec::routes())
         .merge(commands::routes())
         .merge(sandboxes::routes())

@@ -24,6 +24,10 @@ ids! {
         /// Id of the command
         id,
     }
+    HandoffPath {
+        /// Id of the hand-off
+        id,
+    }
     SandboxPath {
         /// Id of the sandbox
         id,

@@ -66,6 +66,8 @@ struct ThreadRow {
     sandbox: ThreadRowSandbox,
     /// The command that runs in its default terminal, or else the latest one.
     last_command: Option<LastCommand>,
+    /// Number of open hand-offs on its terminals.
+    open_handoffs: u64,
     /// Number of clients attached to its terminals.
     clients: usize,
     /// Name of the client that has control of one of its terminals.
@@ -150,6 +152,7 @@ async fn row(
     app: &App,
     thread: Thread,
     attended: Option<(usize, Option<String>)>,
+    open_handoffs: u64,
 ) -> Result<ThreadRow, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let last_command = last_command(app, &thread).await?;
@@ -167,6 +170,7 @@ async fn row(
         },
         updated_at,
         last_command,
+        open_handoffs,
         clients,
         driver,
         labels: thread.labels,
@@ -186,10 +190,12 @@ async fn list(
     let filter = ThreadFilter { project_id: query.project_id };
     let page = app.store.threads(filter, request).await?;
     let mut attended = app.terminals.attended();
+    let handoffs = app.handoffs.open_counts().await?;
     let mut items = Vec::with_capacity(page.items.len());
     for thread in page.items {
         let attended = attended.remove(&thread.thread_id);
-        items.push(row(&app, thread, attended).await?);
+        let open_handoffs = handoffs.get(&thread.thread_id).copied().unwrap_or(0);
+        items.push(row(&app, thread, attended, open_handoffs).await?);
     }
     Ok(axum::Json(Page { items, next: page.next }.into()))
 }
@@ -207,6 +213,8 @@ pub(super) struct ThreadView {
     sandbox: ThreadSandbox,
     /// The command that runs in its default terminal, or else the latest one.
     last_command: Option<LastCommand>,
+    /// Number of open hand-offs on its terminals.
+    open_handoffs: u64,
     /// Labels set by clients.
     labels: BTreeMap<String, String>,
     /// Creation time.
@@ -243,7 +251,9 @@ pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView,
     let last_command = last_command(app, &thread).await?;
     let updated_at = last_use(&thread, last_command.as_ref());
     let page = app.store.messages(&thread.thread_id, PageRequest::first(MAX_VIEW_MESSAGES)).await?;
+    let handoffs = app.handoffs.open_counts().await?;
     Ok(ThreadView {
+        open_handoffs: handoffs.get(&thread.thread_id).copied().unwrap_or(0),
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
         messages: page.items.into_iter().map(MessageView::from).collect(),

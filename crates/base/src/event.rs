@@ -11,8 +11,8 @@ use tokio::sync::broadcast;
 
 use crate::clock::Clock;
 use model::{
-    CommandId, EndReason, InstanceId, LeaseId, MessageId, OnExpiry, ProjectId, SessionId, ShareId,
-    TerminalId, ThreadId, Timestamp,
+    CommandId, EndReason, HandoffId, InstanceId, LeaseId, MessageId, OnExpiry, ProjectId,
+    SessionId, ShareId, TerminalId, ThreadId, Timestamp,
 };
 
 /// How many events are kept for subscribers that reconnect or are slow.
@@ -114,6 +114,28 @@ pub enum EventKind {
     MessageAdded {
         thread_id: ThreadId,
         message_id: MessageId,
+    },
+    /// An agent asks a person on a terminal.
+    HandoffOpened {
+        thread_id: ThreadId,
+        terminal_id: TerminalId,
+        handoff_id: HandoffId,
+    },
+    HandoffAnswered {
+        thread_id: ThreadId,
+        terminal_id: TerminalId,
+        handoff_id: HandoffId,
+    },
+    HandoffDeclined {
+        thread_id: ThreadId,
+        terminal_id: TerminalId,
+        handoff_id: HandoffId,
+    },
+    /// No person answered the hand-off in time.
+    HandoffExpired {
+        thread_id: ThreadId,
+        terminal_id: TerminalId,
+        handoff_id: HandoffId,
     },
     InstanceCreated {
         lease_id: LeaseId,

@@ -25,6 +25,7 @@ mod multipart;
 mod pipe;
 mod remote;
 mod vendor;
+mod webhook;
 mod websocket;
 
 use std::collections::HashMap;
@@ -59,6 +60,7 @@ pub use bridge::main;
 pub use daytona::DaytonaOptions;
 pub use e2b::E2bOptions;
 pub use http::VendorKey;
+pub use webhook::{WebhookClient, WebhookError};
 pub use websocket::{UpgradeError, WebSocket, upgrade};
 
 const HOME_LABEL: &str = "stead_home";

@@ -98,6 +98,14 @@ pub enum ConfigError {
     /// Only one of certificate and key is set.
     #[error("tls.cert and tls.key belong together: set both or neither")]
     IncompleteTls,
+    /// The webhook is not a URL.
+    #[error("notify.webhook must begin with http:// or https://")]
+    WebhookUrl,
+    /// Requests to the webhook could be forged.
+    #[error(
+        "notify.webhook needs notify.secret, the key of its signatures; set it in the environment as STEAD_NOTIFY_SECRET"
+    )]
+    UnsignedWebhook,
     /// `HOME` is not set, so there is no default for the server's directory.
     #[error("no home directory: set HOME, or --home, or STEAD_HOME")]
     NoHome,
@@ -201,7 +209,8 @@ pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
             reason,
         })?;
         let environment = variable(setting.key);
-        let secret = table::KEYS.iter().any(|(key, _)| *key == setting.key);
+        let secret = table::KEYS.iter().any(|(key, _)| *key == setting.key)
+            || table::OWN_SECRETS.contains(&setting.key);
         let value = if secret && !value.is_empty() { "(set)".to_owned() } else { value };
         shown.push(SettingView { key: setting.key, value, origin, environment, doc: setting.doc });
     }
@@ -210,6 +219,14 @@ pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
     }
     if settings.tls.cert.is_some() != settings.tls.key.is_some() {
         return Err(ConfigError::IncompleteTls);
+    }
+    if let Some(webhook) = &settings.notify.webhook {
+        if !["http://", "https://"].iter().any(|scheme| webhook.starts_with(scheme)) {
+            return Err(ConfigError::WebhookUrl);
+        }
+        if settings.notify.secret.reveal().is_empty() {
+            return Err(ConfigError::UnsignedWebhook);
+        }
     }
     let encrypted = settings.scheme() == Scheme::Https || settings.behind_proxy;
     if !encrypted && !settings.listen.ip().is_loopback() {

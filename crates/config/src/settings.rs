@@ -36,6 +36,7 @@ pub struct Settings {
     pub agentbay: AgentBay,
     pub project: ProjectLimits,
     pub memory: Memories,
+    pub notify: Notify,
     pub history: History,
 }
 
@@ -226,6 +227,15 @@ pub struct Memories {
     pub max_bytes: u64,
     /// Maximum size of an entry.
     pub max_entry_bytes: u64,
+}
+
+/// Notifications of hand-offs; without a secret there is no webhook.
+#[derive(Debug, Clone)]
+pub struct Notify {
+    /// URL of the webhook.
+    pub webhook: Option<String>,
+    /// Key of the signature.
+    pub secret: Secret,
 }
 
 /// Retention of terminal state versions.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     settings::{
-        AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits,
+        AgentBay, Containers, Daytona, E2b, History, Memories, Notify, Policy, ProjectLimits,
         RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
     },
     value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
@@ -24,6 +24,9 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ("daytona.key", "DAYTONA_API_KEY"),
     ("agentbay.key", "AGENTBAY_API_KEY"),
 ];
+
+/// The secret settings that no vendor's program reads.
+pub(super) const OWN_SECRETS: &[&str] = &["notify.secret"];
 
 /// Returns the setting with a key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
@@ -203,6 +206,10 @@ settings! {
         "maximum size of all hot memories of a project";
     "memory.max_entry_bytes" = "4MiB" => memory.max_entry_bytes,
         "maximum size of one hot memory";
+    "notify.webhook" = "" => notify.webhook,
+        "URL that receives a signed POST for every hand-off that an agent opens; empty disables it";
+    "notify.secret" = "" => notify.secret,
+        "key of the signature (HMAC-SHA-256) of notify.webhook's requests";
     "history.versions" = "1000" => history.versions,
         "state versions kept per terminal";
     "history.age" = "30d" => history.age,
@@ -306,6 +313,7 @@ pub(super) fn blank() -> Settings {
             max_bytes: 0,
             max_entry_bytes: 0,
         },
+        notify: Notify { webhook: None, secret: Secret::default() },
         history: History { versions: 0, age: Duration::ZERO },
     }
 }

@@ -92,3 +92,17 @@ fn an_error_names_the_source_of_the_value() {
         ConfigSources { file: Some("/nowhere/x.toml".into()), ..sources(&[("HOME", "/h")], &[]) };
     assert_eq!(message(&named), "cannot read /nowhere/x.toml");
 }
+
+#[test]
+fn a_webhook_is_a_url_with_a_secret_that_is_not_shown() {
+    let check = |webhook: &str, secret: &str| {
+        let settings = [("notify.webhook", webhook), ("notify.secret", secret)];
+        load(&sources(&[("HOME", "/nowhere")], &settings))
+    };
+    assert!(matches!(check("example.com", "s"), Err(ConfigError::WebhookUrl)));
+    assert!(matches!(check("https://example.com", ""), Err(ConfigError::UnsignedWebhook)));
+    let loaded = check("https://example.com/x", "s3cret").unwrap();
+    assert_eq!(loaded.settings.notify.webhook.as_deref(), Some("https://example.com/x"));
+    assert_eq!(origin(&loaded, "notify.secret").0, "(set)");
+    assert!(!format!("{:?}", loaded.settings).contains("s3cret"));
+}

@@ -108,6 +108,12 @@ impl Value for Option<PathBuf> {
     }
 }
 
+impl Value for Option<String> {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok((!text.is_empty()).then(|| text.to_owned()))
+    }
+}
+
 impl Value for Vec<String> {
     fn parse(text: &str) -> Result<Self, String> {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

@@ -1,5 +1,6 @@
-//! Leases, terminals, sessions, sandboxes and projects: every decision of the server, and no HTTP.
+//! Leases, terminals, sessions, sandboxes, projects and hand-offs: every decision of the server, and no HTTP.
 
+pub mod handoff;
 pub mod lease;
 pub mod project;
 pub mod removal;

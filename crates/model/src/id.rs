@@ -147,6 +147,10 @@ generated!(
     /// A share link to a terminal; not the secret in it.
     ShareId, "a share id", "share_"
 );
+generated!(
+    /// An agent's request to a person.
+    HandoffId, "a hand-off id", "handoff_"
+);
 
 impl ProjectId {
     /// Returns the default project.

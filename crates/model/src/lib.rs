@@ -4,6 +4,7 @@
 //! function of the old value and an event, and returns the next value or [`Refused`].
 
 mod command;
+mod handoff;
 mod id;
 mod lease;
 mod moment;
@@ -19,9 +20,13 @@ mod token;
 pub use command::{
     Changes, Command, CommandEnd, CommandStatus, CwdChange, EnvChange, Limit, Source,
 };
+pub use handoff::{
+    BadAnswer, Handoff, HandoffAnswer, HandoffEvent, HandoffKind, HandoffState, HandoffStatus,
+    Notice,
+};
 pub use id::{
-    BadId, BuildId, CommandId, InstanceId, LeaseId, MessageId, ProjectId, SessionId, ShareId,
-    TemplateId, TerminalId, ThreadId, TokenId,
+    BadId, BuildId, CommandId, HandoffId, InstanceId, LeaseId, MessageId, ProjectId, SessionId,
+    ShareId, TemplateId, TerminalId, ThreadId, TokenId,
 };
 pub use jiff::Timestamp;
 pub use lease::{Desired, Instance, InstanceState, Lease, LeaseEvent, LeaseState};

@@ -61,6 +61,7 @@ pub use image::Image;
 pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
 pub use procs::is_first_process;
+pub use prompt::{TerminalReader, reader};
 pub use screen::ScreenCopy;
 pub use spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};
 pub use state::{Changes, State};

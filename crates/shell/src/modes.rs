@@ -40,12 +40,13 @@ impl TtyModes {
     /// Turns the terminal's echo on again after the run has begun.
     pub fn restore_echo(&self, master: BorrowedFd) {
         if self.echo_hidden {
-            cook(master);
+            cook(master, Echo::On);
         }
     }
 
-    /// Sets the modes that a program expects, once per command.
-    pub fn cook_once(&mut self, master: BorrowedFd) {
+    /// Sets the modes that a program expects, once per command. The echo stays off for a program that reads a
+    /// password.
+    pub fn cook_once(&mut self, shell: i32, master: BorrowedFd) {
         if self.cooked {
             return;
         }
@@ -54,7 +55,9 @@ impl TtyModes {
             self.at_prompt = tcgetattr(master).ok().filter(prompt::is_line_editor);
         }
         self.cooked = true;
-        cook(master);
+        let own = self.at_prompt.as_ref().filter(|_| self.kind.edits_lines());
+        let hides = own.is_some_and(|own| prompt::hides_input(shell, own, master));
+        cook(master, if hides { Echo::Off } else { Echo::On });
     }
 
     /// Restores the modes of the line editor: it does not set them after a bound key, and a command may
@@ -83,18 +86,23 @@ impl TtyModes {
     }
 }
 
+/// Whether the terminal shows what is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Echo {
+    On,
+    Off,
+}
+
 /// Sets the modes that a program expects: in the line editor's modes, Enter would not end a line.
-fn cook(master: BorrowedFd) {
+fn cook(master: BorrowedFd, echo: Echo) {
     let Ok(mut modes) = tcgetattr(master) else { return };
     if modes.local_modes.contains(LocalModes::ECHO) {
         return;
     }
-    modes.local_modes |= LocalModes::ICANON
-        | LocalModes::ECHO
-        | LocalModes::ECHOE
-        | LocalModes::ECHOK
-        | LocalModes::ISIG
-        | LocalModes::IEXTEN;
+    modes.local_modes |= LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
+    if echo == Echo::On {
+        modes.local_modes |= LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK;
+    }
     modes.input_modes |= InputModes::ICRNL;
     modes.input_modes &= !InputModes::INLCR;
     modes.special_codes[SpecialCodeIndex::VEOF] = 4;

@@ -186,21 +186,49 @@ pub fn signal(pid: i32, signal: Signal) {
 /// Returns whether a process sleeps in a read of a terminal.
 #[must_use]
 pub fn reads_terminal(pid: i32) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/syscall")) else {
-        return false;
-    };
-    let mut fields = text.split(' ');
-    if fields.next() != Some(READ) {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall"));
+    text.is_ok_and(|text| terminal_read(pid, &text).is_some())
+}
+
+/// Returns whether a process sleeps in a read of a terminal that it opened itself, as programs do that ask for a
+/// password. A program that we may not inspect, such as `sudo`, counts while it sleeps.
+#[must_use]
+pub fn reads_own_terminal(pid: i32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/syscall")) {
+        Ok(text) => terminal_read(pid, &text).is_some_and(|descriptor| descriptor > 2),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Process::read(pid).is_some_and(|found| found.state == b'S')
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns whether a process may be waiting for input from a terminal: in a read of one, a poll or a select, or in a
+/// call that we may not inspect.
+#[must_use]
+pub fn waits_for_terminal(pid: i32) -> bool {
+    if Process::read(pid).is_none_or(|found| found.state != b'S') {
         return false;
     }
-    let descriptor = fields
-        .next()
-        .and_then(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());
-    let Some(descriptor) = descriptor else {
-        return false;
-    };
-    fs::read_link(format!("/proc/{pid}/fd/{descriptor}"))
-        .is_ok_and(|target| target.starts_with("/dev/pts") || target.starts_with("/dev/tty"))
+    match fs::read_to_string(format!("/proc/{pid}/syscall")) {
+        Ok(text) => match text.split(' ').next() {
+            Some(READ) => terminal_read(pid, &text).is_some(),
+            number => number.is_some_and(|number| WAITS.contains(&number)),
+        },
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// Returns the descriptor of the terminal that a process reads, from its `/proc/PID/syscall`.
+fn terminal_read(pid: i32, text: &str) -> Option<u64> {
+    let mut fields = text.split(' ');
+    if fields.next() != Some(READ) {
+        return None;
+    }
+    let field = fields.next()?;
+    let descriptor = u64::from_str_radix(field.trim_start_matches("0x"), 16).ok()?;
+    let target = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
+    (target.starts_with("/dev/pts") || target.starts_with("/dev/tty")).then_some(descriptor)
 }
 
 /// Returns whether a process sleeps as a line editor does: in a read or a select.

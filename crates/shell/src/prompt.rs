@@ -75,6 +75,57 @@ pub fn has_unread(master: BorrowedFd) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
+/// What would happen to a line that is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalReader {
+    /// No program waits for input.
+    None,
+    /// The terminal echoes the line, or the program reads keys and may show them.
+    Visible,
+    /// A program waits for a line that is not echoed, as for a password.
+    Hidden,
+}
+
+/// Returns how the foreground reads the terminal. A program without echo that still reads whole lines has turned
+/// the echo off; a line editor reads keys and shows them itself.
+pub fn reader(master: BorrowedFd) -> TerminalReader {
+    let (Ok(modes), Ok(group)) = (tcgetattr(master), tcgetpgrp(master)) else {
+        return TerminalReader::None;
+    };
+    let leader = group.as_raw_nonzero().get();
+    let waits = procs::waits_for_terminal(leader)
+        || procs::all()
+            .iter()
+            .any(|process| process.group == leader && procs::waits_for_terminal(process.pid));
+    let (canonical, echo) = (
+        modes.local_modes.contains(LocalModes::ICANON),
+        modes.local_modes.contains(LocalModes::ECHO),
+    );
+    match (waits, canonical, echo) {
+        (false, _, _) => TerminalReader::None,
+        (true, true, false) => TerminalReader::Hidden,
+        (true, _, _) => TerminalReader::Visible,
+    }
+}
+
+/// Returns whether a program has turned the echo off to read a password, given the modes of the line editor. A command
+/// starts with those, so they have no echo, either: what tells is that `read -s` turns more off than a line editor,
+/// and that other programs open the terminal themselves.
+pub fn hides_input(shell: i32, own: &Termios, master: BorrowedFd) -> bool {
+    let (Ok(modes), Ok(group)) = (tcgetattr(master), tcgetpgrp(master)) else {
+        return false;
+    };
+    let turned_off = own.local_modes - modes.local_modes;
+    let leader = group.as_raw_nonzero().get();
+    !modes.local_modes.contains(LocalModes::ECHO)
+        && (turned_off.contains(LocalModes::ECHOK)
+            || procs::all().iter().any(|process| {
+                process.group == leader
+                    && process.pid != shell
+                    && procs::reads_own_terminal(process.pid)
+            }))
+}
+
 /// Returns whether a process of the foreground group sleeps in a read of its terminal.
 pub fn foreground_reads(master: BorrowedFd) -> bool {
     let Ok(group) = tcgetpgrp(master) else {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::cloned_ref_to_slice_refs, reason = "a list of one element is easier to read")]
 
+mod handoffs;
 mod sandboxes;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011.sql"),
     include_str!("migrations/0012.sql"),
     include_str!("migrations/0013.sql"),
+    include_str!("migrations/0014.sql"),
 ];
 
 /// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).

@@ -40,7 +40,8 @@ pub const FEATURES: u64 = features::EXEC
     | features::UPGRADE
     | features::CGROUP
     | features::END_WITH_PROGRAM
-    | features::WITHDRAW;
+    | features::WITHDRAW
+    | features::TYPE_SECRET;
 
 /// The bits of `features` in the two `Hello` messages.
 pub mod features {
@@ -54,6 +55,8 @@ pub mod features {
     pub const END_WITH_PROGRAM: u64 = 1 << 3;
     /// `ExecWithdraw` is understood.
     pub const WITHDRAW: u64 = 1 << 4;
+    /// `TypeSecret` is understood.
+    pub const TYPE_SECRET: u64 = 1 << 5;
 }
 
 #[cfg(test)]

@@ -56,6 +56,10 @@ numbers! {
         23 => Failed,
         /// A command with that id exists already.
         24 => CommandExists,
+        /// No program waits for input from the terminal; nothing was typed.
+        25 => NotReading,
+        /// What is typed would be shown on the screen; nothing was typed.
+        26 => Visible,
     }
 }
 

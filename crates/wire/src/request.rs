@@ -206,6 +206,18 @@ messages! {
         30 => ExecWithdraw { /// Repeated in the answer.
             seq: u32, /// Which command.
             command: String }
+        /// Types a secret into the program that reads the terminal; at most once. Refused with
+        /// [`ReplyCode::NotReading`](super::ReplyCode) or [`ReplyCode::Visible`](super::ReplyCode) unless a
+        /// program waits for a line that the terminal does not echo.
+        31 => TypeSecret {
+            /// Repeated in the answer.
+            seq: u32,
+            terminal: String,
+            /// A write with the same id is applied only once; empty for none.
+            write_id: String,
+            /// The bytes to type, at most [`MAX_DATA`](super::MAX_DATA) bytes.
+            data: Vec<u8>,
+        }
     }
 }
 
@@ -243,7 +255,8 @@ impl Request {
             | Self::Metrics { seq }
             | Self::Shutdown { seq }
             | Self::Show { seq, .. }
-            | Self::EndWithProgram { seq, .. } => Some(*seq),
+            | Self::EndWithProgram { seq, .. }
+            | Self::TypeSecret { seq, .. } => Some(*seq),
         }
     }
 }

@@ -26,6 +26,8 @@ SCHEMAS: list[tuple[type, str, set[str]]] = [
     (_models.ThreadInfo, "ThreadView", set()),
     (_models.ThreadSummary, "ThreadRow", set()),
     (_models.ThreadSandbox, "ThreadSandbox", set()),
+    (_models.Handoff, "HandoffView", set()),
+    (_models.HandoffAnswer, "HandoffAnswerView", set()),
     (_models.Lease, "LeaseView", set()),
     (_models.Instance, "InstanceView", set()),
     (_models.Provider, "ProviderView", set()),

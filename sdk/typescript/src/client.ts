@@ -2,6 +2,7 @@
 
 import { Commands } from "./command.js";
 import { type EventsOptions, type SteadEvent, serverEvents } from "./events.js";
+import { Handoffs } from "./handoff.js";
 import { Sandboxes } from "./sandbox.js";
 import { Terminal } from "./terminal.js";
 import { Threads } from "./thread.js";
@@ -21,6 +22,7 @@ export class Stead {
   readonly sandboxes: Sandboxes;
   readonly threads: Threads;
   readonly commands: Commands;
+  readonly handoffs: Handoffs;
   readonly #transport: Transport;
   /**
    * Calls any operation of `/openapi.json`, with parameters and body named as there.
@@ -39,6 +41,7 @@ export class Stead {
     this.sandboxes = new Sandboxes(transport);
     this.threads = new Threads(transport);
     this.commands = new Commands(transport);
+    this.handoffs = new Handoffs(transport);
   }
 
   /** URL of the server. */

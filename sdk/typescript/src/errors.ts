@@ -89,6 +89,10 @@ export class NotDriverError extends ConflictError {}
 export class NotSupportedError extends ConflictError {}
 /** The command, terminal or sandbox is not running. */
 export class NotRunningError extends ConflictError {}
+/** No program waits for the input. */
+export class NotWaitingError extends ConflictError {}
+/** The terminal would show the secret. */
+export class EchoOnError extends ConflictError {}
 /** The server was killed during the request: check whether it took effect. */
 export class OutcomeUnknownError extends ConflictError {}
 /** The file already exists. */
@@ -155,6 +159,8 @@ const CLASSES: Record<ServerCode, ErrorClass> = {
   not_driver: NotDriverError,
   not_supported: NotSupportedError,
   not_running: NotRunningError,
+  not_waiting: NotWaitingError,
+  echo_on: EchoOnError,
   outcome_unknown: OutcomeUnknownError,
   already_exists: AlreadyExistsError,
   not_a_file: FileTypeError,

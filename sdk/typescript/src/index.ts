@@ -27,6 +27,13 @@ export {
   type WriteOptions,
 } from "./files.js";
 export type { OutputChunk, OutputOptions } from "./follow.js";
+export {
+  type AnswerOptions,
+  type AskOptions,
+  type HandoffKind,
+  type HandoffStatus,
+  Handoffs,
+} from "./handoff.js";
 export type { ExitEvent, GapEvent, OutputEvent, OutputName } from "./output.js";
 export {
   type CreateSandboxOptions,

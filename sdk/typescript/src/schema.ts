@@ -105,13 +105,86 @@ export interface paths {
         };
         /**
          * Stream the events of the server.
-         * @description Reports changes of threads, sessions, terminals, commands, leases and projects. The event name is the
+         * @description Reports changes of threads, sessions, terminals, commands, hand-offs, leases and projects. The event name is the
          *     event type. `instance_measured` reports the resource usage of an instance while one of its terminals is
          *     watched; it has no id and is not replayed.
          */
         get: operations["events.stream"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/handoffs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List hand-offs, newest first. */
+        get: operations["handoffs.list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/handoffs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a hand-off, or wait for its answer. */
+        get: operations["handoffs.get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/handoffs/{id}/answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answer a hand-off.
+         * @description A secret is typed into the program that reads the terminal. This is refused with `echo_on` if the terminal would
+         *     show it, and with `not_waiting` if no program waits for input; the hand-off stays open. With an
+         *     `Idempotency-Key`, the secret is not part of what identifies the request.
+         */
+        post: operations["handoffs.answer"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/handoffs/{id}/decline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Decline a hand-off. */
+        post: operations["handoffs.decline"];
         delete?: never;
         options?: never;
         head?: never;
@@ -985,6 +1058,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/terminals/{id}/handoffs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask a person for input, a secret or an approval.
+         * @description The hand-off stays open until a person answers or declines it, or until it expires. It survives restarts of the
+         *     server. With `wait_ms` the response is delayed until the hand-off is settled, or until that time has passed.
+         */
+        post: operations["handoffs.create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/terminals/{id}/input": {
         parameters: {
             query?: never;
@@ -1739,6 +1833,26 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description An answer to a hand-off.
+         * @example {
+         *       "approve": true,
+         *       "option": "deploy"
+         *     }
+         */
+        AnswerRequest: {
+            /** @description Decision about an approval. */
+            approve?: boolean | null;
+            /** @description One of the options; implies `approve` for an approval. */
+            option?: string | null;
+            /** @description Text for the agent, of at most 64 KiB: the answer to an input, or a note to an approval. */
+            text?: string | null;
+            /**
+             * @description The secret, which is typed into the terminal and followed by a newline; at most 4000 bytes without control
+             *     characters. The server keeps it nowhere.
+             */
+            secret?: string | null;
+        };
         BTreeMap: {
             [key: string]: string;
         };
@@ -1766,7 +1880,7 @@ export interface components {
          * @description The kind of a problem, for programs. The meaning of a code never changes.
          * @enum {string}
          */
-        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "store_damaged" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "internal";
+        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "not_waiting" | "echo_on" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "store_damaged" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "internal";
         /** @description The receipt of a command. */
         CommandReceipt: {
             /** @description Id of the command. */
@@ -1938,6 +2052,19 @@ export interface components {
             /** @description Whether the cursor is visible. */
             visible: boolean;
         };
+        /**
+         * @description A refusal to answer.
+         * @example {
+         *       "text": "Not during business hours."
+         *     }
+         */
+        DeclineRequest: {
+            /**
+             * @description Text for the agent, of at most 64 KiB.
+             * @default null
+             */
+            text: string | null;
+        };
         /** @description The default terminal of a thread. */
         DefaultTerminal: {
             /** @description Id of the thread. */
@@ -2107,6 +2234,39 @@ export interface components {
              * @description Number of the version; the current one by default.
              */
             version?: number | null;
+        };
+        /** @description The answer of a person, without a secret. */
+        HandoffAnswerView: {
+            /** @description Decision about an approval. */
+            approve?: boolean | null;
+            /** @description The chosen option. */
+            option?: string | null;
+            /** @description Text of the person. */
+            text?: string | null;
+        };
+        /** @description A request of an agent to a person. */
+        HandoffView: {
+            /** @description Id of the hand-off. */
+            handoff_id: string;
+            /** @description Id of the thread. */
+            thread_id: string;
+            /** @description Id of the terminal. */
+            terminal_id: string;
+            /** @description `input`, `secret` or `approval`. */
+            kind: string;
+            /** @description What the person is asked, and why. */
+            reason: string;
+            /** @description Answers to choose from. */
+            options: string[];
+            /** @description `open`, `answered`, `declined` or `expired`. */
+            status: string;
+            answer?: components["schemas"]["HandoffAnswerView"] | null;
+            /** @description Creation time. */
+            created_at: string;
+            /** @description Time at which an open hand-off expires. */
+            expires_at: string;
+            /** @description Time at which the hand-off was answered, was declined or expired; null while it is open. */
+            settled_at?: string | null;
         };
         /** @description The result of an import. */
         ImportedProject: {
@@ -2330,6 +2490,35 @@ export interface components {
                 target?: string | null;
                 /** @description Entity tag for `If-Match`; changes with each write. */
                 etag?: string | null;
+            }[];
+            /** @description The `cursor` of the next page; null on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
+        List_HandoffView: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /** @description Id of the hand-off. */
+                handoff_id: string;
+                /** @description Id of the thread. */
+                thread_id: string;
+                /** @description Id of the terminal. */
+                terminal_id: string;
+                /** @description `input`, `secret` or `approval`. */
+                kind: string;
+                /** @description What the person is asked, and why. */
+                reason: string;
+                /** @description Answers to choose from. */
+                options: string[];
+                /** @description `open`, `answered`, `declined` or `expired`. */
+                status: string;
+                answer?: components["schemas"]["HandoffAnswerView"] | null;
+                /** @description Creation time. */
+                created_at: string;
+                /** @description Time at which an open hand-off expires. */
+                expires_at: string;
+                /** @description Time at which the hand-off was answered, was declined or expired; null while it is open. */
+                settled_at?: string | null;
             }[];
             /** @description The `cursor` of the next page; null on the last page. */
             next_cursor?: string | null;
@@ -2688,6 +2877,11 @@ export interface components {
                 /** @description Compute of the thread. */
                 sandbox: components["schemas"]["ThreadRowSandbox"];
                 last_command?: components["schemas"]["LastCommand"] | null;
+                /**
+                 * Format: int64
+                 * @description Number of open hand-offs on its terminals.
+                 */
+                open_handoffs: number;
                 /** @description Number of clients attached to its terminals. */
                 clients: number;
                 /** @description Name of the client that has control of one of its terminals. */
@@ -2805,6 +2999,38 @@ export interface components {
             path: string;
             /** @description Create missing parent directories, and accept an existing directory. */
             create_dirs?: boolean;
+        };
+        /**
+         * @description A request to a person.
+         * @example {
+         *       "kind": "approval",
+         *       "options": [
+         *         "deploy",
+         *         "deploy and notify"
+         *       ],
+         *       "reason": "Deploy version 1.4 to production?",
+         *       "timeout_ms": 3600000,
+         *       "wait_ms": 60000
+         *     }
+         */
+        NewHandoffRequest: {
+            /** @description `input` (text for the agent), `secret` (typed into the program that reads the terminal) or `approval`. */
+            kind: string;
+            /** @description What the person is asked, and why; at most 2000 characters. */
+            reason: string;
+            /** @description Answers to choose from, for `input` and `approval`; at most 32 of at most 200 characters. */
+            options?: string[];
+            /**
+             * Format: int64
+             * @description Time until the hand-off expires, in milliseconds; 86400000 (a day) by default, 2592000000 (30 days)
+             *     at most.
+             */
+            timeout_ms?: number | null;
+            /**
+             * Format: int64
+             * @description Time to wait for the answer, in milliseconds; at most 60000.
+             */
+            wait_ms?: number | null;
         };
         /**
          * @description A message to add.
@@ -3537,6 +3763,11 @@ export interface components {
             /** @description Compute of the thread. */
             sandbox: components["schemas"]["ThreadRowSandbox"];
             last_command?: components["schemas"]["LastCommand"] | null;
+            /**
+             * Format: int64
+             * @description Number of open hand-offs on its terminals.
+             */
+            open_handoffs: number;
             /** @description Number of clients attached to its terminals. */
             clients: number;
             /** @description Name of the client that has control of one of its terminals. */
@@ -3581,6 +3812,11 @@ export interface components {
             /** @description Compute of the thread. */
             sandbox: components["schemas"]["ThreadSandbox"];
             last_command?: components["schemas"]["LastCommand"] | null;
+            /**
+             * Format: int64
+             * @description Number of open hand-offs on its terminals.
+             */
+            open_handoffs: number;
             /** @description Labels set by clients. */
             labels: {
                 [key: string]: string;
@@ -3871,6 +4107,150 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": string;
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "handoffs.list": {
+        parameters: {
+            query?: {
+                /** @description Only hand-offs with this status: `open`, `answered`, `declined` or `expired`. */
+                status?: string;
+                /** @description Only hand-offs of this thread. */
+                thread_id?: string;
+                /** @description Only hand-offs of this terminal. */
+                terminal_id?: string;
+                /** @description Maximum number of items; 100 by default, 1000 at most. */
+                limit?: number;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of hand-offs */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["List_HandoffView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "handoffs.get": {
+        parameters: {
+            query?: {
+                /** @description Time to wait until the hand-off is settled, in milliseconds; at most 60000. */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The hand-off */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HandoffView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "handoffs.answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AnswerRequest"];
+            };
+        };
+        responses: {
+            /** @description The answered hand-off */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HandoffView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "handoffs.decline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeclineRequest"];
+            };
+        };
+        responses: {
+            /** @description The declined hand-off */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HandoffView"];
                 };
             };
             /** @description An error; `code` identifies it */
@@ -5867,6 +6247,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TerminalView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "handoffs.create": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the terminal */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewHandoffRequest"];
+            };
+        };
+        responses: {
+            /** @description The hand-off */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HandoffView"];
                 };
             };
             /** @description An error; `code` identifies it */

@@ -54,6 +54,7 @@ export type FileInfo = Omit<View<"FileStat">, "type"> & { type: "file" | "direct
 export type WrittenFile = View<"WrittenFile">;
 export type SearchMatch = View<"SearchMatch">;
 export type SearchResult = View<"SearchMatches">;
+export type HandoffInfo = View<"HandoffView">;
 export type LeaseInfo = View<"LeaseView">;
 export type MessageInfo = View<"MessageView">;
 export type ProviderInfo = View<"ProviderView">;

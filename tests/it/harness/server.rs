@@ -209,9 +209,19 @@ impl Server {
 
     /// Sends SIGKILL and starts another server in its place.
     pub fn kill_and_start(&mut self, home: &Home) {
+        self.kill_and_start_as(home, &[], &[]);
+    }
+
+    /// The same with arguments and environment for the other server.
+    pub fn kill_and_start_as(
+        &mut self,
+        home: &Home,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        *self = Server::start(home);
+        *self = Server::start_as(home, arguments, environment);
     }
 
     /// Sends SIGTERM without waiting for the end.

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
-use wire::Request;
+use wire::{ReplyCode, Request};
 
 use super::drive::{ClientId, ClientMode};
 use super::error::TerminalError;
 use super::history::{self, Offsets};
-use super::link::HostLink;
+use super::link::{HostLink, LinkError};
 use super::options::Resume;
 use super::owner::{Format, OwnerRequest, Picture};
 use super::terminals::{LiveTerminal, Terminals};
@@ -37,6 +37,28 @@ impl Terminals {
             let terminal = live.id.to_string();
             let data = piece.to_vec();
             link.call(|seq| Request::Input { seq, terminal, write_id, data }).await?;
+        }
+        live.shared.note(|facts| facts.last_activity_at = Timestamp::now());
+        Ok(())
+    }
+
+    /// Types a secret and a newline into the program that reads the terminal, at most once per `write_id`. Refused
+    /// unless a program waits for a line that the terminal does not echo.
+    pub async fn type_secret(
+        &self,
+        terminal: &Terminal,
+        write_id: &str,
+        secret: &str,
+    ) -> Result<(), TerminalError> {
+        let (live, link) = self.interactive(terminal).await?;
+        let (terminal, write_id) = (live.id.to_string(), write_id.to_owned());
+        let data = format!("{secret}\n").into_bytes();
+        match link.call(|seq| Request::TypeSecret { seq, terminal, write_id, data }).await {
+            Ok(_) => {}
+            Err(LinkError::Refused { code: ReplyCode::Unsupported, .. }) => {
+                return Err(TerminalError::NoSecrets);
+            }
+            Err(error) => return Err(error.into()),
         }
         live.shared.note(|facts| facts.last_activity_at = Timestamp::now());
         Ok(())

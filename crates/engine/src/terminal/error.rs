@@ -23,6 +23,20 @@ pub enum TerminalError {
     QueueFull,
     #[error("the program does not read its input; nothing was typed")]
     InputFull,
+    /// Nothing was typed.
+    #[error(
+        "no program waits for a secret in this terminal; start the one that asks for it, or type it there"
+    )]
+    NotReading,
+    /// Nothing was typed.
+    #[error(
+        "the terminal would show the secret: its program did not turn the echo off; type it in the terminal \
+         if that is intended"
+    )]
+    Visible,
+    /// The host is of an earlier version, or the provider has no PTYs.
+    #[error("secrets cannot be typed into terminals of this provider")]
+    NoSecrets,
     /// Another client is the driver.
     #[error("{} has the keyboard; take over first", .driver.as_deref().unwrap_or("no client"))]
     NotDriver { driver: Option<String> },
@@ -94,6 +108,8 @@ impl From<LinkError> for TerminalError {
             | ReplyCode::NoMemory
             | ReplyCode::Storage => TerminalError::Exhausted { code, message },
             ReplyCode::BadRequest => TerminalError::Refused(message),
+            ReplyCode::NotReading => TerminalError::NotReading,
+            ReplyCode::Visible => TerminalError::Visible,
             ReplyCode::Ok
             | ReplyCode::AlreadyApplied
             | ReplyCode::Exists

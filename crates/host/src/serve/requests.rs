@@ -123,6 +123,11 @@ impl Host {
                 self.input(key, &write_id, &data)?;
                 ok(seq)
             }
+            Request::TypeSecret { seq, terminal, write_id, data } => {
+                let key = self.find(&terminal)?;
+                self.type_secret(key, &write_id, &data)?;
+                ok(seq)
+            }
             Request::Resize { seq, terminal, cols, rows } => {
                 let key = self.find(&terminal)?;
                 if cols == 0 || rows == 0 {
@@ -226,6 +231,15 @@ impl Host {
         self.counters.bytes_in += data.len() as u64;
         self.await_input(key);
         Ok(())
+    }
+
+    /// Types a secret if a program waits for one. The check and the write are one step of this loop.
+    fn type_secret(&mut self, key: Key, write_id: &str, data: &[u8]) -> Result<(), Refusal> {
+        let Some(terminal) = self.terminals.get(key) else { return Ok(()) };
+        if let Some(code) = terminal.refuses_secret(write_id) {
+            return Err(Refusal(code, String::new()));
+        }
+        self.input(key, write_id, data)
     }
 
     fn signal(&mut self, key: Key, signal: i32) -> Result<(), Refusal> {

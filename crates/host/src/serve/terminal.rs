@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use super::slots::Key;
 use crate::log::{Log, LogCursor};
 use crate::pty::Pty;
-use shell::{At, Driver};
+use shell::{At, Driver, TerminalReader};
 use wire::{ReplyCode, Shell, TerminalInfo};
 
 /// How many bytes of input may wait for a program that does not read.
@@ -154,6 +154,25 @@ impl HostTerminal {
         self.input.pending.extend(data);
         self.input.write(pty);
         ReplyCode::Ok
+    }
+
+    /// Returns why a secret may not be typed. A write with a known id is left to [`type_once`](Self::type_once).
+    pub(super) fn refuses_secret(&self, write_id: &str) -> Option<ReplyCode> {
+        let ProgramState::Running { pty, .. } = &self.program else {
+            return Some(ReplyCode::Exited);
+        };
+        if self.input.seen(write_id) {
+            return None;
+        }
+        // Pending input would be read first.
+        if !self.input.pending.is_empty() {
+            return Some(ReplyCode::NotReading);
+        }
+        match shell::reader(pty.master.as_fd()) {
+            TerminalReader::None => Some(ReplyCode::NotReading),
+            TerminalReader::Visible => Some(ReplyCode::Visible),
+            TerminalReader::Hidden => None,
+        }
     }
 
     /// Writes pending input to the PTY, as far as it accepts it.

@@ -1,8 +1,10 @@
 //! Opening, using, resizing and closing terminals.
 
+use std::time::Instant;
+
 use wire::{Event, ReplyCode, Request};
 
-use crate::support::{Host, Session, contains, is_alive, text, wait_until};
+use crate::support::{Host, Session, TIMEOUT, contains, is_alive, text, wait_until};
 
 #[test]
 fn typed_input_is_run_and_its_output_is_sent() {
@@ -134,6 +136,44 @@ fn a_write_id_is_applied_once() {
     session.see("theend");
     let output = text(&session.output);
     assert_eq!(output.matches("once").count(), 2, "{output}");
+}
+
+#[test]
+fn a_secret_is_typed_once_and_only_where_it_is_not_shown() {
+    let host = Host::start();
+    let mut session = host.connect();
+    let script = "echo shown; read a; stty -echo; echo hidden; read b; echo $a ${#b}; read c; echo ${#c}; \
+                  stty raw; echo keys; head -c 1; stty cooked; echo still; exec sleep 1000000";
+    session.open(host.opening("t", &["sh", "-c", script]));
+    session.attach("t", 0);
+    // Until the program has come to its read, the answer is the one for what it did before.
+    let expect = |session: &mut Session, id: &str, expected: ReplyCode| {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (terminal, write_id, data) = ("t".into(), id.to_owned(), b"hunter2\n".to_vec());
+            let (code, _) =
+                session.code(|seq| Request::TypeSecret { seq, terminal, write_id, data });
+            if code == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{code:?}: {}", text(&session.output));
+        }
+    };
+    session.see("shown");
+    expect(&mut session, "w0", ReplyCode::Visible);
+    session.input("t", b"seen\n");
+    session.see("hidden");
+    expect(&mut session, "w1", ReplyCode::Ok);
+    expect(&mut session, "w1", ReplyCode::AlreadyApplied);
+    session.see("seen 7");
+    session.input("t", b"twice\n");
+    session.see("5\r\n");
+    session.see("keys");
+    expect(&mut session, "w2", ReplyCode::Visible);
+    session.input("t", b"x");
+    session.see("still");
+    expect(&mut session, "w3", ReplyCode::NotReading);
+    assert!(!text(&session.output).contains("hunter2"), "{}", text(&session.output));
 }
 
 #[test]

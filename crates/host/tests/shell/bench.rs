@@ -213,6 +213,21 @@ impl Bench {
         self.session.input(&terminal, text.as_bytes());
     }
 
+    /// Types a secret as soon as the program hides it.
+    pub fn type_secret(&mut self, id: &str, secret: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (terminal, write_id) = (self.terminal.clone(), id.to_owned());
+            let data = secret.as_bytes().to_vec();
+            let (code, _) =
+                self.session.code(|seq| Request::TypeSecret { seq, terminal, write_id, data });
+            match code {
+                ReplyCode::Ok => return,
+                code => assert!(Instant::now() < deadline, "{code:?}: {}", self.screen()),
+            }
+        }
+    }
+
     /// Returns the bytes that were sent to the screen so far.
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.session.output).into_owned()

@@ -119,6 +119,31 @@ fn a_command_that_reads_the_terminal_is_reported_and_gets_typed_input() {
 }
 
 #[test]
+fn the_echo_stays_off_while_a_command_reads_a_password() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    // In a program that opens the terminal itself, in a script, and in the shell.
+    for text in [
+        "bash -c 'exec 3<>/dev/tty; read -rs -u 3 x; echo ${#x}'",
+        "bash -c 'read -rsp Password: x </dev/tty 2>/dev/tty; echo ${#x}'",
+        "read -rsp Password: x </dev/tty 2>/dev/tty; echo ${#x}; unset x",
+    ] {
+        let spec = bench.spec(text.as_bytes());
+        bench.submit(&spec);
+        bench.until(|event| match event {
+            Event::Waiting { waiting: true, .. } => Some(()),
+            _ => None,
+        });
+        bench.type_secret(&spec.command, "hunter2\n");
+        let ran = bench.done(&spec.command);
+        assert_eq!(ran.text(), (0, "7\n", ""), "{text}");
+        assert_eq!(bench.run("echo next").text(), (0, "next\n", ""));
+    }
+    assert!(!bench.screen().contains("hunter2"), "{:?}", bench.screen());
+    bench.close();
+}
+
+#[test]
 fn the_variables_and_directory_of_a_command_apply_to_it_alone() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);

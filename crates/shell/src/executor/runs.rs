@@ -98,7 +98,7 @@ impl Executor {
     /// it waits for input, and feeds its standard input.
     pub(super) fn attend(&mut self, machine: &Machine, at: At, effects: &mut Vec<Effect>) {
         let Some(id) = self.live.as_ref().and_then(|live| live.command.clone()) else { return };
-        self.modes.cook_once(at.master);
+        self.modes.cook_once(self.shell.pid, at.master);
         let waiting = prompt::foreground_reads(at.master);
         if let Some(command) = self.streams.commands.get_mut(&id) {
             // The output of a long command survives if this process is killed.

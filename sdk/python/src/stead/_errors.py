@@ -119,6 +119,14 @@ class NotRunning(Conflict):
     """The command, program or instance is not running."""
 
 
+class NotWaiting(Conflict):
+    """No program waits for the input."""
+
+
+class EchoOn(Conflict):
+    """The terminal would show the secret."""
+
+
 class OutcomeUnknown(Conflict):
     """The server was stopped during the request. Check its outcome before you repeat it."""
 
@@ -185,6 +193,8 @@ BY_CODE: dict[str, type[ApiError]] = {
     "not_driver": NotDriver,
     "not_supported": NotSupported,
     "not_running": NotRunning,
+    "not_waiting": NotWaiting,
+    "echo_on": EchoOn,
     "outcome_unknown": OutcomeUnknown,
     "already_exists": AlreadyExists,
     "not_a_file": FileConflict,

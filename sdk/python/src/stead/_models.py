@@ -319,6 +319,8 @@ class ThreadInfo(Model):
     messages: list[Json]
     sandbox: ThreadSandbox = _parsed(ThreadSandbox.from_json)
     last_command: Json | None = None
+    #: Number of open hand-offs on its terminals.
+    open_handoffs: int
     labels: dict[str, str]
     created_at: datetime = _parsed(parse_time)
     updated_at: datetime = _parsed(parse_time)
@@ -336,11 +338,48 @@ class ThreadSummary(Model):
     #: `type` and `status` of the compute.
     sandbox: Json
     last_command: Json | None = None
+    #: Number of open hand-offs on its terminals.
+    open_handoffs: int
     clients: int
     driver: str | None = None
     labels: dict[str, str]
     created_at: datetime = _parsed(parse_time)
     updated_at: datetime = _parsed(parse_time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffAnswer(Model):
+    """The answer of a person, without a secret."""
+
+    approve: bool | None = None
+    #: One of the options.
+    option: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handoff(Model):
+    """A request of an agent to a person."""
+
+    handoff_id: str
+    thread_id: str
+    terminal_id: str
+    #: `input`, `secret` or `approval`.
+    kind: str
+    reason: str
+    options: list[str]
+    #: `open`, `answered`, `declined` or `expired`.
+    status: str
+    #: `None` for a secret, and unless a person answered.
+    answer: HandoffAnswer | None = _parsed(HandoffAnswer.from_json, optional=True)
+    created_at: datetime = _parsed(parse_time)
+    expires_at: datetime = _parsed(parse_time)
+    settled_at: datetime | None = _parsed(parse_time, optional=True)
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person approved."""
+        return self.answer is not None and self.answer.approve is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

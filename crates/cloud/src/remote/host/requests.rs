@@ -131,9 +131,10 @@ impl RemoteHost {
                 let values = vec![("terminals".to_owned(), self.terminals.len() as u64)];
                 Ok(Some(Event::MetricsReply { seq, values }))
             }
-            Request::Upgrade { .. } | Request::EndWithProgram { .. } => {
-                Err(ReplyCode::Unsupported.into())
-            }
+            // Without a PTY there is no program that reads a terminal without echo.
+            Request::Upgrade { .. }
+            | Request::EndWithProgram { .. }
+            | Request::TypeSecret { .. } => Err(ReplyCode::Unsupported.into()),
             Request::Exec { .. } => self.exec(connection, seq, request),
             Request::ExecStdin { command, write_id, data, eof, .. } => {
                 self.feed(connection, seq, &command, &write_id, &data, eof)

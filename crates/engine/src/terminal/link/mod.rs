@@ -244,6 +244,7 @@ fn limit_of(request: &Request) -> (&'static str, Duration) {
         Request::Attach { .. } => "host.attach",
         Request::Detach { .. } => "host.detach",
         Request::Input { .. } => "host.input",
+        Request::TypeSecret { .. } => "host.type_secret",
         Request::Resize { .. } => "host.resize",
         Request::Signal { .. } => "host.signal",
         Request::AckExit { .. } => "host.ack_exit",

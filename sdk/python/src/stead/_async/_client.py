@@ -13,6 +13,7 @@ from .._discovery import find_server
 from .._models import Event, Provider, parse_time
 from .._retry import RetryPolicy
 from ._commands import AsyncCommands
+from ._handoffs import AsyncHandoffs
 from ._http import AsyncHttp
 from ._sandboxes import AsyncSandboxes
 from ._terminals import AsyncTerminal, AsyncTerminals
@@ -46,6 +47,7 @@ class AsyncStead:
         self.threads = AsyncThreads(self._http)
         self.terminals = AsyncTerminals(self._http)
         self.commands = AsyncCommands(self._http)
+        self.handoffs = AsyncHandoffs(self._http)
 
     @classmethod
     def connect(

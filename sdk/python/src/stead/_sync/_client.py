@@ -14,6 +14,7 @@ from .._discovery import find_server
 from .._models import Event, Provider, parse_time
 from .._retry import RetryPolicy
 from ._commands import Commands
+from ._handoffs import Handoffs
 from ._http import Http
 from ._sandboxes import Sandboxes
 from ._terminals import Terminal, Terminals
@@ -47,6 +48,7 @@ class Stead:
         self.threads = Threads(self._http)
         self.terminals = Terminals(self._http)
         self.commands = Commands(self._http)
+        self.handoffs = Handoffs(self._http)
 
     @classmethod
     def connect(
