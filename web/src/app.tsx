@@ -4,16 +4,18 @@ import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
 import type { Resource } from "./api/resource.ts";
 import type { Thread } from "./api/types.ts";
-import { pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
+import { useAttention } from "./attention.ts";
+import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
-import { isRunning, threadState } from "./lib/thread-state.ts";
+import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
 import { Empty } from "./ui/parts.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
+import { NowView } from "./views/now.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { SettingsView } from "./views/settings.tsx";
@@ -23,6 +25,7 @@ import { ThreadView } from "./views/thread.tsx";
 import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
+  { view: "now", label: "Now", address: "/ui/now", icon: "now" },
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
   { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
@@ -69,7 +72,9 @@ function Frame({ route }: { route: Route }) {
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
-  usePageTitle(route, threads.value ?? []);
+  const overview = overviewOf(threads.value ?? []);
+  usePageTitle(route, overview);
+  useAttention(route, threads.value ?? []);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
@@ -93,7 +98,7 @@ function Frame({ route }: { route: Route }) {
         Skip to content
       </a>
       <nav class="side" aria-label="Main">
-        <a class="brand" href="/ui/threads">
+        <a class="brand" href="/ui/now">
           <img src="/icon.svg" alt="" width="20" height="20" />
           <span>Stead</span>
         </a>
@@ -103,6 +108,7 @@ function Frame({ route }: { route: Route }) {
               <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
                 <Icon name={section.icon} />
                 <span>{section.label}</span>
+                {section.view === "now" && overview.needs > 0 && <Count count={overview.needs} />}
               </a>
             </li>
           ))}
@@ -129,21 +135,30 @@ function Frame({ route }: { route: Route }) {
   );
 }
 
-/** Keeps the title and the icon of the page in step with what its terminals do. */
-function usePageTitle(route: Route, threads: Thread[]): void {
+/** How many requests wait for the person. */
+function Count({ count }: { count: number }) {
+  return (
+    <span class="count">
+      {count}
+      <span class="hidden-text"> waiting for a person</span>
+    </span>
+  );
+}
+
+const overviewOf = (threads: Thread[]): Overview => ({
+  needs: threads.filter(isWaiting).length,
+  running: threads.filter(isRunning).length,
+});
+
+/** Keeps the title and the icon of the page in step with what happens. */
+function usePageTitle(route: Route, { needs, running }: Overview): void {
   const activity = useActivity();
-  const running = threads.filter(isRunning).length;
+  const name = route.view === "thread" ? route.thread : null;
   useEffect(() => {
-    document.title =
-      route.view === "thread"
-        ? pageTitle(route.thread, activity)
-        : running > 0
-          ? `Stead · ${running} running`
-          : "Stead";
-  }, [route, activity, running]);
-  useEffect(() => {
-    document.querySelector("link[rel=icon]")?.setAttribute("href", pageIcon(activity));
-  }, [activity]);
+    document.title = pageTitle(name, activity, { needs, running });
+    const icon = pageIcon(name, activity, { needs, running });
+    document.querySelector("link[rel=icon]")?.setAttribute("href", icon);
+  }, [name, activity, needs, running]);
 }
 
 function Recent({ threads, current }: { threads: Thread[]; current: string | null }) {
@@ -173,6 +188,8 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
 
 function View({ route, threads }: { route: Route; threads: Resource<Thread[]> }) {
   switch (route.view) {
+    case "now":
+      return <NowView threads={threads} />;
     case "threads":
       return <ThreadsView key={route.filter} threads={threads} filter={route.filter} />;
     case "thread":

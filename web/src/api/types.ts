@@ -18,15 +18,31 @@ export interface Message {
   at?: string;
 }
 
+/** The command that runs in a thread's default terminal, or else the latest one. */
+export interface LastCommand {
+  command_id: string;
+  /** Long texts are truncated. */
+  command: string;
+  status: string;
+  exit_code: number | null;
+  /** Whether it is queued or running. */
+  running: boolean;
+  started_at: string | null;
+  finished_at: string | null;
+  waiting_for_input: boolean;
+}
+
 export interface Thread {
   thread_id: string;
   project_id: string | null;
+  /** Only in lists. */
+  terminal_id?: string;
   messages?: Message[];
   sandbox?: Sandbox | null;
   lease_id?: string;
   provider?: string | null;
   labels?: Record<string, string>;
-  last_command?: { command_id: string; command: string; status: string; exit_code: number | null } | null;
+  last_command?: LastCommand | null;
   clients?: number;
   driver?: string | null;
   created_at: string;
@@ -191,4 +207,18 @@ export interface Project {
   };
   created_at: string;
   updated_at: string;
+}
+
+/** An agent's request to a person, on one terminal. */
+export interface Handoff {
+  handoff_id: string;
+  thread_id: string;
+  terminal_id: string;
+  kind: "input" | "secret" | "approval";
+  reason: string;
+  options: string[];
+  status: "open" | "answered" | "declined" | "expired";
+  answer?: { approve?: boolean | null; option?: string | null; text?: string | null } | null;
+  created_at: string;
+  expires_at: string;
 }

@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
 
 export type Route =
+  | { view: "now" }
   | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
   | { view: "projects" }
@@ -25,7 +26,7 @@ export function routeOf(pathname: string, search = ""): Route {
   if (rest.length > 0) return { view: "not_found", path: pathname };
   switch (view) {
     case undefined:
-      return { view: "threads", filter: "" };
+      return { view: "now" };
     case "threads": {
       if (id === undefined)
         return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
@@ -45,6 +46,7 @@ export function routeOf(pathname: string, search = ""): Route {
       return id !== undefined && tab === undefined
         ? { view: "shared", terminal: id }
         : { view: "not_found", path: pathname };
+    case "now":
     case "projects":
     case "leases":
     case "metrics":

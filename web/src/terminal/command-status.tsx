@@ -1,20 +1,18 @@
-/** The command that a terminal runs, with its elapsed time and a stop button; or how the last one ended. */
+/** The command that a terminal runs, with its elapsed time and its actions; or how the last one ended. */
 
 import { useEffect, useState } from "preact/hooks";
-import { get, list, path, send } from "../api/client.ts";
+import { get, list, path } from "../api/client.ts";
+import { onEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command } from "../api/types.ts";
 import { type Activity, setActivity } from "../lib/activity.ts";
 import { duration } from "../lib/time.ts";
 import { beganAt, hasFailed, isUnfinished, latestOf, outcome } from "../lib/timeline.ts";
-import { attempt } from "../ui/dialogs.tsx";
-import { Badge, Button, useNow } from "../ui/parts.tsx";
+import { SignalMenu, StopButton } from "../ui/command-actions.tsx";
+import { Badge, Elapsed } from "../ui/parts.tsx";
 
 /** Enough to find the running command behind queued ones. */
 const RECENT_COMMANDS = 10;
-const POLL_INTERVAL_MS = 3000;
-/** A receipt contains the output, so polling stops when it is larger than this. */
-const MAX_POLLED_BYTES = 64 << 10;
 
 export function CommandStatus({ terminal }: { terminal: string }) {
   const recent = useResource<Command[]>(
@@ -37,13 +35,20 @@ export function CommandStatus({ terminal }: { terminal: string }) {
   if (!command) return null;
   const shown = outcome(unfinished ? { ...command, waiting_for_input: waiting } : command);
   return (
-    <span class={`command-status ${shown.tone}`} role="status">
-      <Badge tone={shown.tone}>{shown.text}</Badge>
-      <code class="cut" title={command.command}>
-        {command.command}
-      </code>
+    <span class={`command-status ${shown.tone}${unfinished ? " unfinished" : ""}`}>
+      <span class="command-now" role="status">
+        <Badge tone={shown.tone}>{shown.text}</Badge>
+        <code class="cut" title={command.command}>
+          {command.command}
+        </code>
+      </span>
       {unfinished ? <Elapsed since={beganAt(command)} /> : <Took milliseconds={command.duration_ms} />}
-      {unfinished && <Stop command={command.command_id} />}
+      {unfinished && (
+        <span class="command-actions">
+          <SignalMenu command={command.command_id} />
+          <StopButton command={command.command_id} />
+        </span>
+      )}
     </span>
   );
 }
@@ -55,46 +60,34 @@ function activityOf(command: Command | undefined, waiting: boolean): Activity {
   return command.source === "agent" && hasFailed(command) ? "failed" : "idle";
 }
 
-function Elapsed({ since }: { since: string }) {
-  const now = useNow();
-  // Not negative where the server's clock is ahead.
-  const seconds = Math.max(0, Math.floor((now - Date.parse(since)) / 1000));
-  return <span>{seconds < 60 ? `${seconds} s` : duration(seconds * 1000)}</span>;
-}
-
 function Took({ milliseconds }: { milliseconds: number | null }) {
   return milliseconds === null ? null : <span>{duration(milliseconds)}</span>;
 }
 
-function Stop({ command }: { command: string }) {
-  const stop = (): Promise<unknown> =>
-    attempt("Couldn't stop the command.", () => send("POST", path("api", "commands", command, "cancel")));
-  return (
-    <Button tone="danger" onClick={stop}>
-      Stop
-    </Button>
-  );
-}
-
-/** Whether a running command reads from the terminal. The server sends no event for that, so it is polled. */
+/** Whether a running command reads from the terminal: asked once, then as events report it. */
 function useWaitingForInput(command: string | null): boolean {
   const [waiting, setWaiting] = useState(false);
   useEffect(() => {
     setWaiting(false);
     if (command === null) return;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let stopped = false;
-    const poll = async (): Promise<void> => {
+    let asked = 0;
+    const ask = async (): Promise<void> => {
+      asked += 1;
+      const mine = asked;
       const receipt = await get<Command>(path("api", "commands", command)).catch(() => null);
-      if (stopped) return;
-      if (receipt) setWaiting(receipt.waiting_for_input === true);
-      if (receipt && receipt.stdout_bytes + receipt.stderr_bytes > MAX_POLLED_BYTES) return;
-      timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
+      // An event that came meanwhile is later than this answer.
+      if (receipt && mine === asked) setWaiting(receipt.waiting_for_input === true);
     };
-    timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
+    const unsubscribe = onEvent((event) => {
+      if (event.name === "*") void ask();
+      if (event.name !== "command_waiting" || event.command !== command) return;
+      asked += 1;
+      setWaiting(event.waiting === true);
+    });
+    void ask();
     return () => {
-      stopped = true;
-      clearTimeout(timer);
+      asked += 1;
+      unsubscribe();
     };
   }, [command]);
   return waiting;

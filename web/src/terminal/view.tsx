@@ -1,10 +1,10 @@
 /** One terminal in the page: its screen, who has control of it, what it runs, and its menus. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { send } from "../api/client.ts";
 import { type Preferences, prefer, useDark, usePreferences } from "../lib/preferences.ts";
 import { terminalPath } from "../protocol/environment.ts";
-import { attempt, toast } from "../ui/dialogs.tsx";
+import { signalItems } from "../ui/command-actions.tsx";
+import { toast } from "../ui/dialogs.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { Badge, Button, Menu, type MenuItem } from "../ui/parts.tsx";
 import { Attachment, INITIAL_STATE, type TerminalState } from "./attachment.ts";
@@ -13,14 +13,12 @@ import { Find } from "./find.tsx";
 import { LinkState } from "./link-state.tsx";
 import { themes } from "./themes.ts";
 
-const SIGNALS = ["INT", "TERM", "HUP", "QUIT", "TSTP", "CONT", "KILL"];
-
 interface Props {
   terminal: string;
   label: string;
   /** Focus the terminal when it appears. */
   focus: boolean;
-  /** Whether the command box and the status panel refer to this one of several terminals. */
+  /** Whether the command box and the side panel refer to this one of several terminals. */
   selected?: boolean;
   onSelect?: () => void;
   /** The instance it runs on is paused; `resume` resumes it. */
@@ -221,7 +219,7 @@ function Tools({ terminal, guest, attachment, inControl, toggleFind, onShare, on
       {!guest && <Tool roomy icon="paste" label="Paste" disabled={!inControl} run={paste} />}
       {onShare && <Tool roomy icon="share" label="Share a read-only link" run={onShare} />}
       {!guest && (
-        <Menu label="Send a signal" items={SIGNALS.map((signal) => signalItem(terminal, signal))}>
+        <Menu label="Send a signal" items={signalItems(`${terminalPath(terminal)}/signal`)}>
           <Icon name="signal" />
         </Menu>
       )}
@@ -265,17 +263,6 @@ const textItems = ({ fontSize, screenReader }: Preferences): MenuItem[] => [
     run: () => prefer({ screenReader: !screenReader }),
   },
 ];
-
-const signalItem = (terminal: string, signal: string): MenuItem => ({
-  label: `SIG${signal}`,
-  ...(signal === "KILL" && { tone: "danger" as const }),
-  run: () =>
-    attempt(
-      `Couldn't send SIG${signal}.`,
-      () => send("POST", `${terminalPath(terminal)}/signal`, { signal }),
-      `Sent SIG${signal}.`,
-    ),
-});
 
 /** Saves the recording under the terminal's name. */
 export function download(terminal: string): void {

@@ -59,7 +59,7 @@ interface Props {
   terminals: Resource<Terminal[]>;
   /** The terminal in the address. */
   wanted: string | null;
-  /** The terminal that the status panel and the command box refer to. */
+  /** The terminal that the side panel and the command box refer to. */
   selected: string | null;
   onSelect: (terminal: string) => void;
   paused: boolean;
@@ -85,7 +85,7 @@ export function Terminals({ thread, terminals, wanted, selected, onSelect, pause
   }
   if (terminals.value && all.length === 0) {
     return (
-      <Empty title="No terminals yet.">
+      <Empty title="No terminals yet." command={`stead attach ${thread}`}>
         <Button tone="main" onClick={() => newTerminal(thread)}>
           New terminal
         </Button>

@@ -1,4 +1,4 @@
-/** One thread: its terminals and history, and the status panel beside them. */
+/** One thread: its terminals and history, and the panel beside them. */
 
 import { useState } from "preact/hooks";
 import { get, isProblem, path, send } from "../api/client.ts";
@@ -12,7 +12,7 @@ import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
 import { ReplayView } from "./replay.tsx";
-import { StatusPanel } from "./status.tsx";
+import { SidePanel } from "./side-panel.tsx";
 import { Terminals, useTerminals } from "./terminals.tsx";
 import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
@@ -138,8 +138,8 @@ export function ThreadView({ thread, tab, query }: Props) {
               type="button"
               class="button ghost"
               aria-pressed={panel}
-              aria-label="Status panel"
-              title="Status panel"
+              aria-label="Side panel"
+              title="Side panel"
               onClick={() => prefer({ panel: !panel })}
             >
               <Icon name="panel" />
@@ -192,12 +192,13 @@ export function ThreadView({ thread, tab, query }: Props) {
         )}
       </div>
       {panel && (
-        <StatusPanel
+        <SidePanel
           thread={thread}
           selected={tab === "terminals" ? selected : null}
           lease={lease}
           terminals={terminals.value ?? []}
           isAffected={isAffected}
+          statusOnly={tab !== "terminals"}
         />
       )}
     </main>

@@ -10,6 +10,7 @@ import {
   connected,
   person,
   screenText,
+  showStatus,
   shows,
   stage,
   stranger,
@@ -35,6 +36,7 @@ describe("the status panel follows", () => {
     await server.thread("pausing");
     await page.goto(threadPage(server, "pausing"));
     await connected(page);
+    await showStatus(page);
     await panelSays(page, /Instance\s+●?\s*running/);
     await page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused. The next command resumes it").waitFor();
@@ -72,6 +74,7 @@ describe("the status panel follows", () => {
     await server.exec("dying", "cd /usr; KEPT=yes");
     await page.goto(threadPage(server, "dying"));
     await connected(page);
+    await showStatus(page);
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
@@ -316,7 +319,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
     await page.getByRole("heading", { name: "pocket" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
   }
-  for (const at of ["threads", "projects", "leases", "metrics", "settings"]) {
+  for (const at of ["now", "threads", "projects", "leases", "metrics", "settings"]) {
     await page.goto(`${server.url}/ui/${at}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
@@ -324,7 +327,8 @@ test("a phone shows all of it without scrolling sideways", async () => {
   await page.goto(threadPage(server, "pocket"));
   await connected(page);
   await shows(page, /^small$/m);
-  await page.getByRole("button", { name: "Status panel" }).click();
+  await page.getByRole("button", { name: "Side panel" }).click();
+  await showStatus(page);
   await panelSays(page, /Session[\s\S]*Lease/);
   await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Leases" }).click();
   await page.getByRole("heading", { name: "Leases" }).waitFor();
@@ -349,6 +353,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     const { context, page } = await person(scene.browser, server, { colorScheme });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
     const views = [
+      "now",
       "threads",
       "threads/looked-at",
       "threads/looked-at/timeline",

@@ -4,7 +4,17 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, test } from "vitest";
-import { connected, launch, person, Server, shows, threadPage, type, until } from "../e2e/harness.ts";
+import {
+  connected,
+  launch,
+  person,
+  Server,
+  showStatus,
+  shows,
+  threadPage,
+  type,
+  until,
+} from "../e2e/harness.ts";
 
 const FOLDER = join(import.meta.dirname, "../../../docs/screenshots");
 const SIZE = { width: 1280, height: 800 };
@@ -121,7 +131,8 @@ test("a phone", async () => {
   });
   await page.goto(threadPage(server, "weather-report"));
   await connected(page);
-  await page.getByRole("button", { name: "Status panel" }).click();
+  await page.getByRole("button", { name: "Side panel" }).click();
+  await showStatus(page);
   await page.locator(".panel").getByText("Expires in").waitFor();
   await picture(page, "phone");
   await context.close();

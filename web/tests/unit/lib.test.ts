@@ -6,6 +6,7 @@ import type { Command, Thread } from "../../src/api/types.ts";
 import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
+import { lastLine } from "../../src/lib/last-line.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
@@ -14,7 +15,7 @@ import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "..
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
-import { threadState } from "../../src/lib/thread-state.ts";
+import { groupThreads, situationOf, threadState } from "../../src/lib/thread-state.ts";
 import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
 import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
 import { causeText } from "../../src/lib/version.ts";
@@ -46,7 +47,7 @@ describe("addresses", () => {
         tab: "replay",
       });
     }
-    expect(routeOf("/")).toEqual({ view: "threads", filter: "" });
+    expect(routeOf("/")).toEqual({ view: "now" });
     expect(routeOf("/ui/threads", "?filter=a%20b")).toEqual({ view: "threads", filter: "a b" });
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
     expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
@@ -335,7 +336,16 @@ describe("what a thread is doing", () => {
     thread_id: "t",
     project_id: null,
     sandbox: { type: "local", status },
-    last_command: last && { command_id: "cmd_1", command: "make", status: last[0], exit_code: last[1] },
+    last_command: last && {
+      command_id: "cmd_1",
+      command: "make",
+      status: last[0],
+      exit_code: last[1],
+      running: last[0] === "queued" || last[0] === "running",
+      started_at: null,
+      finished_at: null,
+      waiting_for_input: false,
+    },
     created_at: "",
     updated_at: "",
   });
@@ -353,13 +363,56 @@ describe("what a thread is doing", () => {
     check("starting", null, "starting");
   });
 
-  test("is that of its most urgent terminal, in the title and the icon", () => {
+  test("puts it into one group", () => {
+    const none = new Set<string>();
+    const running = thread("running", ["running", null]);
+    const waiting = { ...running, last_command: { ...running.last_command!, waiting_for_input: true } };
+    expect(situationOf(waiting, none)).toBe("waiting");
+    expect(situationOf(running, none)).toBe("running");
+    expect(situationOf(thread("paused", ["running", null]), none)).toBe("paused");
+    expect(situationOf(thread("dead", ["running", null]), none)).toBe("failed");
+    expect(situationOf(thread("running", ["timed_out", null]), none)).toBe("failed");
+    expect(situationOf(thread("none", ["finished", 1]), new Set(["t"]))).toBe("suspended");
+    expect(situationOf(thread("none", null), none)).toBe("idle");
+  });
+
+  test("orders the running by their start and the others by their last use", () => {
+    const at = (id: string, status: string, minute: number): Thread => {
+      const made = thread("running", [status, 0]);
+      const time = `2026-01-01T00:0${minute}:00Z`;
+      const last = { ...made.last_command!, started_at: time };
+      return { ...made, thread_id: id, last_command: last, updated_at: time };
+    };
+    const groups = groupThreads(
+      [at("c", "running", 3), at("a", "running", 1), at("x", "finished", 1), at("y", "finished", 2)],
+      new Set(),
+    );
+    expect(groups.running.map((one) => one.thread_id)).toEqual(["a", "c"]);
+    expect(groups.idle.map((one) => one.thread_id)).toEqual(["y", "x"]);
+    expect(groups.failed).toEqual([]);
+  });
+
+  test("shows in the last line of its screen that is not blank", () => {
+    expect(lastLine("one\n  two  \n\n   \n")).toBe("two");
+    expect(lastLine("")).toBe("");
+  });
+
+  test("is that of its most urgent terminal", () => {
     expect(mostUrgent(["idle", "failed", "running"])).toBe("running");
     expect(mostUrgent(["running", "waiting"])).toBe("waiting");
     expect(mostUrgent([])).toBe("idle");
-    expect(pageTitle("build", "waiting")).toBe("⌨ build · Stead");
-    expect(pageTitle(null, "running")).toBe("Stead");
-    expect(pageIcon("idle")).toBe("/icon.svg");
+  });
+
+  test("and that of the whole server are in the title and the icon of the page", () => {
+    const none = { needs: 0, running: 0 };
+    expect(pageTitle("build", "waiting", none)).toBe("⌨ build · Stead");
+    expect(pageTitle("build", "idle", { needs: 2, running: 1 })).toBe("(2) build · Stead");
+    expect(pageTitle(null, "idle", none)).toBe("Stead");
+    expect(pageTitle(null, "idle", { needs: 1, running: 3 })).toBe("(1) Stead · 3 running");
+    expect(pageIcon("build", "idle", { needs: 0, running: 1 })).toBe("/icon.svg");
+    expect(pageIcon("build", "failed", none)).toBe("/icon-failed.svg");
+    expect(pageIcon("build", "running", { needs: 1, running: 1 })).toBe("/icon-waiting.svg");
+    expect(pageIcon(null, "idle", { needs: 0, running: 1 })).toBe("/icon-running.svg");
   });
 
   test("is what runs, else what is queued first, else what ended last", () => {
