@@ -2,10 +2,12 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
+import { useOpenHandoffs } from "./api/handoffs.ts";
 import type { Resource } from "./api/resource.ts";
-import type { Thread } from "./api/types.ts";
+import type { Handoff, Thread } from "./api/types.ts";
 import { useAttention } from "./attention.ts";
 import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
+import { ofThread } from "./lib/handoff.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
@@ -13,6 +15,7 @@ import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
 import { Empty } from "./ui/parts.tsx";
+import { InboxView } from "./views/inbox.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
 import { NowView } from "./views/now.tsx";
@@ -26,6 +29,7 @@ import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
   { view: "now", label: "Now", address: "/ui/now", icon: "now" },
+  { view: "inbox", label: "Inbox", address: "/ui/inbox", icon: "inbox" },
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
   { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
@@ -72,9 +76,10 @@ function Frame({ route }: { route: Route }) {
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
-  const overview = overviewOf(threads.value ?? []);
+  const handoffs = useOpenHandoffs();
+  const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
   usePageTitle(route, overview);
-  useAttention(route, threads.value ?? []);
+  useAttention(route, threads.value ?? [], handoffs.value);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
@@ -108,7 +113,8 @@ function Frame({ route }: { route: Route }) {
               <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
                 <Icon name={section.icon} />
                 <span>{section.label}</span>
-                {section.view === "now" && overview.needs > 0 && <Count count={overview.needs} />}
+                {section.view === "now" && <Count count={overview.needs} />}
+                {section.view === "inbox" && <Count count={handoffs.value?.length ?? 0} />}
               </a>
             </li>
           ))}
@@ -125,7 +131,7 @@ function Frame({ route }: { route: Route }) {
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>
-      <View route={route} threads={threads} />
+      <View route={route} threads={threads} handoffs={handoffs} />
       {palette && (
         <Palette actions={actions(route, threads.value ?? [], sections)} close={() => setPalette(false)} />
       )}
@@ -137,6 +143,7 @@ function Frame({ route }: { route: Route }) {
 
 /** How many requests wait for the person. */
 function Count({ count }: { count: number }) {
+  if (count === 0) return null;
   return (
     <span class="count">
       {count}
@@ -145,8 +152,11 @@ function Count({ count }: { count: number }) {
   );
 }
 
-const overviewOf = (threads: Thread[]): Overview => ({
-  needs: threads.filter(isWaiting).length,
+/** A thread that waits for input and has asked for it counts once. */
+const overviewOf = (threads: Thread[], handoffs: Handoff[]): Overview => ({
+  needs:
+    handoffs.length +
+    threads.filter((thread) => isWaiting(thread) && ofThread(handoffs, thread.thread_id).length === 0).length,
   running: threads.filter(isRunning).length,
 });
 
@@ -186,14 +196,31 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
   );
 }
 
-function View({ route, threads }: { route: Route; threads: Resource<Thread[]> }) {
+interface ViewProps {
+  route: Route;
+  threads: Resource<Thread[]>;
+  /** The open hand-offs. */
+  handoffs: Resource<Handoff[]>;
+}
+
+function View({ route, threads, handoffs }: ViewProps) {
   switch (route.view) {
     case "now":
-      return <NowView threads={threads} />;
+      return <NowView threads={threads} handoffs={handoffs.value ?? []} />;
+    case "inbox":
+      return <InboxView open={handoffs} />;
     case "threads":
       return <ThreadsView key={route.filter} threads={threads} filter={route.filter} />;
     case "thread":
-      return <ThreadView key={route.thread} thread={route.thread} tab={route.tab} query={route.query} />;
+      return (
+        <ThreadView
+          key={route.thread}
+          thread={route.thread}
+          tab={route.tab}
+          query={route.query}
+          handoffs={ofThread(handoffs.value ?? [], route.thread)}
+        />
+      );
     case "projects":
       return <ProjectsView />;
     case "leases":

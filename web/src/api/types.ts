@@ -155,6 +155,8 @@ export interface Command {
   offset_start?: number | null;
   offset_end?: number | null;
   created_at?: string;
+  /** Only known of the command that runs. */
+  started_at?: string;
   finished_at?: string | null;
 }
 
@@ -221,4 +223,6 @@ export interface Handoff {
   answer?: { approve?: boolean | null; option?: string | null; text?: string | null } | null;
   created_at: string;
   expires_at: string;
+  /** When it was answered, declined or expired. */
+  settled_at: string | null;
 }

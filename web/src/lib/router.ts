@@ -6,6 +6,7 @@ export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
 
 export type Route =
   | { view: "now" }
+  | { view: "inbox" }
   | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
   | { view: "projects" }
@@ -47,6 +48,7 @@ export function routeOf(pathname: string, search = ""): Route {
         ? { view: "shared", terminal: id }
         : { view: "not_found", path: pathname };
     case "now":
+    case "inbox":
     case "projects":
     case "leases":
     case "metrics":

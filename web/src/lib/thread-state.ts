@@ -24,10 +24,18 @@ export const commandFailed = (last: LastCommand | null | undefined): boolean =>
 export const failureText = (last: LastCommand): string =>
   last.exit_code === null ? last.status.replace("_", " ") : `exit ${last.exit_code}`;
 
-/** The group of a thread; `suspended` has the threads whose sandbox is suspended. */
-export function situationOf(thread: Thread, suspended: ReadonlySet<string>): Situation {
+/**
+ * The group of a thread; `suspended` has the threads whose sandbox is suspended. A thread in `asked`, which
+ * has asked the person, waits for the answer unless it runs a command meanwhile.
+ */
+export function situationOf(
+  thread: Thread,
+  suspended: ReadonlySet<string>,
+  asked: ReadonlySet<string>,
+): Situation {
   if (isWaiting(thread)) return "waiting";
   if (isRunning(thread)) return "running";
+  if (asked.has(thread.thread_id)) return "waiting";
   switch (thread.sandbox?.status) {
     case "paused":
       return "paused";
@@ -69,9 +77,13 @@ export type Groups = Record<Situation, Thread[]>;
 const startedAt = (thread: Thread): string => thread.last_command?.started_at ?? thread.updated_at;
 
 /** The threads by what they do: those that run in the order of their start, all others latest first. */
-export function groupThreads(threads: readonly Thread[], suspended: ReadonlySet<string>): Groups {
+export function groupThreads(
+  threads: readonly Thread[],
+  suspended: ReadonlySet<string>,
+  asked: ReadonlySet<string>,
+): Groups {
   const groups: Groups = { waiting: [], running: [], failed: [], paused: [], suspended: [], idle: [] };
-  for (const thread of threads) groups[situationOf(thread, suspended)].push(thread);
+  for (const thread of threads) groups[situationOf(thread, suspended, asked)].push(thread);
   for (const situation of SITUATIONS) {
     groups[situation].sort(
       situation === "waiting" || situation === "running"

@@ -7,14 +7,28 @@ import { useResource } from "../api/resource.ts";
 import type { Command } from "../api/types.ts";
 import { type Activity, setActivity } from "../lib/activity.ts";
 import { duration } from "../lib/time.ts";
-import { beganAt, hasFailed, isUnfinished, latestOf, outcome } from "../lib/timeline.ts";
+import {
+  beganAt,
+  type CurrentCommand,
+  hasFailed,
+  isUnfinished,
+  latestOf,
+  outcome,
+  withCurrent,
+} from "../lib/timeline.ts";
 import { SignalMenu, StopButton } from "../ui/command-actions.tsx";
 import { Badge, Elapsed } from "../ui/parts.tsx";
 
 /** Enough to find the running command behind queued ones. */
 const RECENT_COMMANDS = 10;
 
-export function CommandStatus({ terminal }: { terminal: string }) {
+interface Props {
+  terminal: string;
+  /** The command that it runs, as far as the thread knows. */
+  current: CurrentCommand | null;
+}
+
+export function CommandStatus({ terminal, current }: Props) {
   const recent = useResource<Command[]>(
     `recent ${terminal}`,
     () =>
@@ -24,9 +38,11 @@ export function CommandStatus({ terminal }: { terminal: string }) {
       ),
     (event) => event.name.startsWith("command_") && event.terminal === terminal,
   );
-  const command = latestOf(recent.value ?? []);
+  const command = latestOf(withCurrent(recent.value ?? [], current));
   const unfinished = command !== undefined && isUnfinished(command);
-  const waiting = useWaitingForInput(unfinished ? command.command_id : null);
+  const isKnown = command?.waiting_for_input !== undefined;
+  const reported = useWaitingForInput(unfinished && !isKnown ? command.command_id : null);
+  const waiting = command?.waiting_for_input ?? reported;
   const activity = activityOf(command, waiting);
   useEffect(() => {
     setActivity(terminal, activity);

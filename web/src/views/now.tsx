@@ -4,18 +4,20 @@ import type { ComponentChildren } from "preact";
 import { list } from "../api/client.ts";
 import { useLastLine } from "../api/last-lines.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Thread } from "../api/types.ts";
+import type { Handoff, Thread } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
 import {
   commandFailed,
   failureText,
   type Groups,
   groupThreads,
+  SITUATIONS,
   type Situation,
 } from "../lib/thread-state.ts";
 import { StopButton } from "../ui/command-actions.tsx";
 import { NotificationPermission } from "../ui/notification-permission.tsx";
 import { Ago, Badge, Button, Elapsed, Empty, Failure, type Tone } from "../ui/parts.tsx";
+import { HandoffCard } from "./handoff.tsx";
 import { newThread } from "./threads.tsx";
 
 /** The threads whose sandbox is suspended. */
@@ -29,9 +31,18 @@ function useSuspended(): ReadonlySet<string> {
   return new Set((suspended.value ?? []).map((sandbox) => sandbox.thread_id));
 }
 
-export function NowView({ threads }: { threads: Resource<Thread[]> }) {
+interface Props {
+  threads: Resource<Thread[]>;
+  /** The open hand-offs. */
+  handoffs: Handoff[];
+}
+
+export function NowView({ threads, handoffs }: Props) {
   const suspended = useSuspended();
-  const groups = groupThreads(threads.value ?? [], suspended);
+  const asked = new Set(handoffs.map((handoff) => handoff.thread_id));
+  const groups = groupThreads(threads.value ?? [], suspended, asked);
+  // A thread that has asked is shown by its request.
+  const waiting = groups.waiting.filter((thread) => !asked.has(thread.thread_id));
   return (
     <main class="page now" id="main" tabIndex={-1}>
       <header class="page-head">
@@ -49,8 +60,8 @@ export function NowView({ threads }: { threads: Resource<Thread[]> }) {
       )}
       {threads.value && threads.value.length > 0 && (
         <>
-          <Summary groups={groups} />
-          <Group title="Waiting for a person" situation="waiting" threads={groups.waiting}>
+          <Summary groups={groups} waiting={handoffs.length + waiting.length} />
+          <Group title="Waiting for a person" situation="waiting" threads={waiting} handoffs={handoffs}>
             {(thread) => <RunningRow thread={thread} />}
           </Group>
           <Group title="Running" situation="running" threads={groups.running}>
@@ -84,23 +95,24 @@ const TONES: Record<Situation, Tone> = {
 };
 
 /** The number of threads in each situation, as links to their groups. */
-function Summary({ groups }: { groups: Groups }) {
-  const counts = (Object.entries(groups) as [Situation, Thread[]][]).filter(
-    ([situation, threads]) => threads.length > 0 || situation === "running",
-  );
+function Summary({ groups, waiting }: { groups: Groups; waiting: number }) {
+  const counts = SITUATIONS.map((situation): [Situation, number] => [
+    situation,
+    situation === "waiting" ? waiting : groups[situation].length,
+  ]).filter(([situation, count]) => count > 0 || situation === "running");
   return (
     <p class="now-summary" role="status">
-      {counts.map(([situation, threads]) => (
+      {counts.map(([situation, count]) => (
         <a
           key={situation}
-          class={threads.length > 0 ? TONES[situation] : "quiet"}
+          class={count > 0 ? TONES[situation] : "quiet"}
           href={`#${situation}`}
           onClick={(event) => {
             event.preventDefault();
             document.getElementById(situation)?.focus();
           }}
         >
-          <strong>{threads.length}</strong> {situation}
+          <strong>{count}</strong> {situation}
         </a>
       ))}
     </p>
@@ -111,21 +123,28 @@ interface GroupProps {
   title: string;
   situation: Situation;
   threads: Thread[];
+  handoffs?: Handoff[];
   children: (thread: Thread) => ComponentChildren;
 }
 
-function Group({ title, situation, threads, children }: GroupProps) {
-  if (threads.length === 0) return null;
+function Group({ title, situation, threads, handoffs = [], children }: GroupProps) {
+  const count = threads.length + handoffs.length;
+  if (count === 0) return null;
   return (
     <section class={`now-group ${TONES[situation]}`} aria-labelledby={situation}>
       <h2 id={situation} tabIndex={-1}>
-        {title} <span class="quiet-text">{threads.length}</span>
+        {title} <span class="quiet-text">{count}</span>
       </h2>
-      <ul>
-        {threads.map((thread) => (
-          <li key={thread.thread_id}>{children(thread)}</li>
-        ))}
-      </ul>
+      {handoffs.map((handoff) => (
+        <HandoffCard key={handoff.handoff_id} handoff={handoff} place="list" />
+      ))}
+      {threads.length > 0 && (
+        <ul>
+          {threads.map((thread) => (
+            <li key={thread.thread_id}>{children(thread)}</li>
+          ))}
+        </ul>
+      )}
     </section>
   );
 }

@@ -5,6 +5,7 @@ import type { AppEvent } from "../api/events.ts";
 import type { Resource } from "../api/resource.ts";
 import type { Lease, Terminal } from "../api/types.ts";
 import { type Preferences, prefer, usePreferences } from "../lib/preferences.ts";
+import type { CurrentCommand } from "../lib/timeline.ts";
 import { StatusSections } from "./status.tsx";
 import { TimelinePanel } from "./timeline.tsx";
 
@@ -21,11 +22,13 @@ interface Props {
   selected: string | null;
   terminals: Terminal[];
   isAffected: (event: AppEvent) => boolean;
+  current: CurrentCommand | null;
   /** Whether the view beside the panel is the timeline itself. */
   statusOnly: boolean;
 }
 
-export function SidePanel({ thread, lease, selected, terminals, isAffected, statusOnly }: Props) {
+export function SidePanel(props: Props) {
+  const { thread, lease, selected, terminals, isAffected, current, statusOnly } = props;
   const { panelTab } = usePreferences();
   const id = useId();
   const shown = statusOnly ? "status" : panelTab;
@@ -58,11 +61,11 @@ export function SidePanel({ thread, lease, selected, terminals, isAffected, stat
       )}
       <div
         id={`${id}-panel`}
-        class={`panel-body ${shown}`}
+        class={`panel-body with-${shown}`}
         {...(!statusOnly && { role: "tabpanel", "aria-labelledby": `${id}-${shown}` })}
       >
         {shown === "timeline" ? (
-          <TimelinePanel thread={thread} terminals={terminals} isAffected={isAffected} />
+          <TimelinePanel thread={thread} terminals={terminals} isAffected={isAffected} current={current} />
         ) : (
           <StatusSections
             thread={thread}

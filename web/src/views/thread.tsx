@@ -4,13 +4,15 @@ import { useState } from "preact/hooks";
 import { get, isProblem, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Lease, Thread } from "../api/types.ts";
+import type { Handoff, Lease, Thread } from "../api/types.ts";
 import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
+import { currentOf } from "../lib/timeline.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
+import { HandoffBanner } from "./handoff.tsx";
 import { ReplayView } from "./replay.tsx";
 import { SidePanel } from "./side-panel.tsx";
 import { Terminals, useTerminals } from "./terminals.tsx";
@@ -29,9 +31,11 @@ interface Props {
   thread: string;
   tab: ThreadTab;
   query: URLSearchParams;
+  /** Its open hand-offs. */
+  handoffs: Handoff[];
 }
 
-export function ThreadView({ thread, tab, query }: Props) {
+export function ThreadView({ thread, tab, query, handoffs }: Props) {
   const here = path("api", "threads", thread);
   const { panel } = usePreferences();
   const lease: Resource<Lease> = useResource<Lease>(
@@ -74,6 +78,7 @@ export function ThreadView({ thread, tab, query }: Props) {
     );
   }
 
+  const current = about.value ? currentOf(about.value) : null;
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
   const resume = (): Promise<unknown> =>
@@ -159,6 +164,7 @@ export function ThreadView({ thread, tab, query }: Props) {
         </nav>
       </header>
       <div class="thread-body">
+        <HandoffBanner handoffs={handoffs} />
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
         {tab === "terminals" && (
           <Terminals
@@ -167,12 +173,18 @@ export function ThreadView({ thread, tab, query }: Props) {
             wanted={query.get("show")}
             selected={selected}
             onSelect={setSelected}
+            current={current}
             paused={paused}
             resume={resume}
           />
         )}
         {tab === "timeline" && (
-          <TimelineView thread={thread} isAffected={isAffected} terminals={terminals.value ?? []} />
+          <TimelineView
+            thread={thread}
+            isAffected={isAffected}
+            terminals={terminals.value ?? []}
+            current={current}
+          />
         )}
         {tab === "versions" && (
           <VersionsView
@@ -198,6 +210,7 @@ export function ThreadView({ thread, tab, query }: Props) {
           lease={lease}
           terminals={terminals.value ?? []}
           isAffected={isAffected}
+          current={current}
           statusOnly={tab !== "terminals"}
         />
       )}

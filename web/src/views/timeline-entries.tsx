@@ -4,11 +4,22 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
+import { useRecentHandoffs } from "../api/handoffs.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Command, Message, Terminal } from "../api/types.ts";
+import type { Command, Handoff, Message, Terminal } from "../api/types.ts";
+import { answerText, kindText, resultOf } from "../lib/handoff.ts";
 import { threadAddress } from "../lib/router.ts";
 import { clock, duration } from "../lib/time.ts";
-import { beganAt, contentText, type Entry, isUnfinished, outcome, timeline } from "../lib/timeline.ts";
+import {
+  beganAt,
+  type CurrentCommand,
+  contentText,
+  type Entry,
+  isUnfinished,
+  outcome,
+  timeline,
+  withCurrent,
+} from "../lib/timeline.ts";
 import { attempt } from "../ui/dialogs.tsx";
 import { Badge, Button, Elapsed, useNow } from "../ui/parts.tsx";
 import { Output } from "./output.tsx";
@@ -21,6 +32,8 @@ export interface TimelineSource {
   thread: string;
   terminals: Terminal[];
   isAffected: (event: AppEvent) => boolean;
+  /** The command that runs in the default terminal. */
+  current: CurrentCommand | null;
 }
 
 export interface Timeline {
@@ -30,7 +43,8 @@ export interface Timeline {
 }
 
 /** The messages of a thread and the latest `max` commands of each of its terminals. */
-export function useTimeline({ thread, terminals, isAffected }: TimelineSource, max: number): Timeline {
+export function useTimeline(source: TimelineSource, max: number): Timeline {
+  const { thread, terminals, isAffected, current } = source;
   const ids = terminals.map((terminal) => terminal.terminal_id);
   const messages = useResource<Message[]>(
     `messages ${thread}`,
@@ -51,9 +65,10 @@ export function useTimeline({ thread, terminals, isAffected }: TimelineSource, m
     },
     isAffected,
   );
+  const handoffs = useRecentHandoffs(thread);
   const entries = useMemo(
-    () => timeline(messages.value ?? [], commands.value ?? []),
-    [messages.value, commands.value],
+    () => timeline(messages.value ?? [], withCurrent(commands.value ?? [], current), handoffs.value ?? []),
+    [messages.value, commands.value, handoffs.value, current],
   );
   return { messages, commands, entries };
 }
@@ -120,19 +135,48 @@ export function Entries({ entries, thread, terminals }: EntriesProps) {
   );
   return (
     <ol class="timeline">
-      {entries.map((entry) =>
-        entry.kind === "message" ? (
-          <MessageEntry key={entry.key} message={entry.message} />
-        ) : (
-          <CommandEntry
-            key={entry.key}
-            command={entry.command}
-            thread={thread}
-            label={terminals.length > 1 ? labels.get(entry.command.terminal_id) : undefined}
-          />
-        ),
-      )}
+      {entries.map((entry) => (
+        <EntryItem key={entry.key} entry={entry} thread={thread} labels={labels} />
+      ))}
     </ol>
+  );
+}
+
+interface EntryProps {
+  entry: Entry;
+  thread: string;
+  /** The names of the thread's terminals. */
+  labels: ReadonlyMap<string, string>;
+}
+
+function EntryItem({ entry, thread, labels }: EntryProps) {
+  switch (entry.kind) {
+    case "message":
+      return <MessageEntry message={entry.message} />;
+    case "handoff":
+      return <HandoffEntry handoff={entry.handoff} />;
+    case "command": {
+      const label = labels.size > 1 ? labels.get(entry.command.terminal_id) : undefined;
+      return <CommandEntry command={entry.command} thread={thread} label={label} />;
+    }
+  }
+}
+
+/** A request to the person, and how it was answered. */
+function HandoffEntry({ handoff }: { handoff: Handoff }) {
+  const now = useNow(60_000);
+  const { text, tone } = resultOf(handoff);
+  const answer = answerText(handoff);
+  return (
+    <li class="entry asked">
+      <div class="entry-head">
+        <strong>{kindText(handoff.kind)}</strong>
+        <Badge tone={tone}>{text}</Badge>
+        <span class="quiet-text">{clock(handoff.created_at, now)}</span>
+      </div>
+      <p class="content">{handoff.reason}</p>
+      {answer !== "" && <p class="content answer">{answer}</p>}
+    </li>
   );
 }
 

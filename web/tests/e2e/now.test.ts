@@ -5,9 +5,13 @@ import { connected, person, stage, threadPage, until } from "./harness.ts";
 const scene = stage();
 const { server } = scene;
 
-/** Starts a command that outlives the request. */
+/** Starts a command, and does not wait for its end. */
 const start = (thread: string, command: string): Promise<unknown> =>
   server.call("POST", `/api/threads/${thread}/exec`, { command, yield_ms: 100 });
+
+/** Runs a command as most agents do: the request waits until the command has ended. */
+const run = (thread: string, command: string): Promise<unknown> =>
+  server.call("POST", `/api/threads/${thread}/exec`, { command });
 
 const icon = (page: Page): Promise<string | null> =>
   page.evaluate(() => document.querySelector("link[rel=icon]")!.getAttribute("href"));
@@ -18,7 +22,7 @@ test("a running command is shown with its elapsed time, and can be stopped", asy
   await page.goto(threadPage(server, "busy"));
   await connected(page);
   expect(await page.title()).toBe("busy · Stead");
-  await start("busy", "echo working; sleep 600");
+  const ran = run("busy", "echo working; sleep 600");
   const status = page.locator(".command-status");
   await status.getByText("running").waitFor();
   await status.getByText("echo working; sleep 600").waitFor();
@@ -37,6 +41,7 @@ test("a running command is shown with its elapsed time, and can be stopped", asy
   await status.getByRole("button", { name: "Stop" }).click();
   await until("the end of the command", async () => !(await status.innerText()).includes("running"));
   await status.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+  expect(await ran).toMatchObject({ status: "cancelled" });
   await until("no running thread", async () => (await list.title()) === "Stead");
   await context.close();
 });
@@ -78,14 +83,14 @@ const group = (page: Page, name: string) => page.getByRole("region", { name: new
 
 test("the home view groups threads by what they do, and follows", async () => {
   await server.exec("calm", "true");
-  await server.exec("broken", "(exit 4)");
-  await server.thread("resting");
+  await server.exec("broken", "cd /nowhere");
+  await server.exec("resting", "true");
   await server.call("POST", "/api/threads/resting/pause");
   const { context, page } = await person(scene.browser, server);
   await page.goto(`${server.url}/`);
   await page.getByRole("heading", { name: "Now" }).waitFor();
   await group(page, "Idle").getByRole("link", { name: "calm" }).waitFor();
-  await group(page, "Failed").locator("[data-thread=broken]").getByText("exit 4").waitFor();
+  await group(page, "Failed").locator("[data-thread=broken]").getByText("exit 1").waitFor();
   await group(page, "Paused").getByRole("link", { name: "resting" }).waitFor();
 
   await start("calm", "for i in 1 2 3; do echo step-$i; sleep 0.1; done; sleep 600");
@@ -178,8 +183,12 @@ test("the timeline beside the terminal follows, and a signal reaches the command
   // A person who has scrolled up stays there.
   await beside.evaluate((box) => box.scrollTo(0, 0));
   await page.getByRole("button", { name: "Jump to latest" }).waitFor();
-  await start("followed", "trap 'echo caught' USR1 HUP; sleep 600 & wait $!; echo woken");
-  await beside.getByText("running").waitFor();
+  const ran = run("followed", "echo before; sleep 600");
+  await until("a running command", async () => {
+    const text = await beside.innerText();
+    if (/\brunning\b/.test(text)) return true;
+    throw new Error(text);
+  });
   expect(await seen()).toBe(false);
   await page.getByRole("button", { name: "Jump to latest" }).click();
   await beside
@@ -190,6 +199,7 @@ test("the timeline beside the terminal follows, and a signal reaches the command
   await page.getByRole("menuitem", { name: "SIGKILL" }).waitFor();
   await page.getByRole("menuitem", { name: "SIGTERM" }).click();
   await page.locator(".toast", { hasText: "Sent SIGTERM." }).waitFor();
+  await ran;
   await until("the end of the command", async () => (await beside.locator(".entry.busy").count()) === 0);
   await context.close();
 });

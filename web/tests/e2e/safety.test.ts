@@ -56,6 +56,7 @@ test("no secret is in an address, a storage or the log", async () => {
   page.on("websocket", (socket) => addresses.push(socket.url()));
   for (const view of [
     "now",
+    "inbox",
     "threads",
     "threads/quiet",
     "threads/quiet/timeline",

@@ -319,7 +319,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
     await page.getByRole("heading", { name: "pocket" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
   }
-  for (const at of ["now", "threads", "projects", "leases", "metrics", "settings"]) {
+  for (const at of ["now", "inbox", "threads", "projects", "leases", "metrics", "settings"]) {
     await page.goto(`${server.url}/ui/${at}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
@@ -354,6 +354,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
     const views = [
       "now",
+      "inbox",
       "threads",
       "threads/looked-at",
       "threads/looked-at/timeline",

@@ -2,10 +2,11 @@ import { describe, expect, test } from "vitest";
 import { describe as describeError, fieldErrors, problemOf } from "../../src/api/client.ts";
 import { parseEvent } from "../../src/api/events.ts";
 import { Refresher } from "../../src/api/resource.ts";
-import type { Command, Thread } from "../../src/api/types.ts";
+import type { Command, Handoff, Thread } from "../../src/api/types.ts";
 import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
+import { addedTo, answerText, ofThread, resultOf } from "../../src/lib/handoff.ts";
 import { lastLine } from "../../src/lib/last-line.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
@@ -17,7 +18,15 @@ import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
 import { groupThreads, situationOf, threadState } from "../../src/lib/thread-state.ts";
 import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
-import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import {
+  contentText,
+  currentOf,
+  latestOf,
+  matches,
+  outcome,
+  timeline,
+  withCurrent,
+} from "../../src/lib/timeline.ts";
 import { causeText } from "../../src/lib/version.ts";
 import { webAddress } from "../../src/terminal/links.ts";
 import { NOTIFICATIONS } from "../../src/terminal/osc.ts";
@@ -367,13 +376,15 @@ describe("what a thread is doing", () => {
     const none = new Set<string>();
     const running = thread("running", ["running", null]);
     const waiting = { ...running, last_command: { ...running.last_command!, waiting_for_input: true } };
-    expect(situationOf(waiting, none)).toBe("waiting");
-    expect(situationOf(running, none)).toBe("running");
-    expect(situationOf(thread("paused", ["running", null]), none)).toBe("paused");
-    expect(situationOf(thread("dead", ["running", null]), none)).toBe("failed");
-    expect(situationOf(thread("running", ["timed_out", null]), none)).toBe("failed");
-    expect(situationOf(thread("none", ["finished", 1]), new Set(["t"]))).toBe("suspended");
-    expect(situationOf(thread("none", null), none)).toBe("idle");
+    expect(situationOf(waiting, none, none)).toBe("waiting");
+    expect(situationOf(running, none, none)).toBe("running");
+    expect(situationOf(thread("paused", ["running", null]), none, none)).toBe("paused");
+    expect(situationOf(thread("dead", ["running", null]), none, none)).toBe("failed");
+    expect(situationOf(thread("running", ["timed_out", null]), none, none)).toBe("failed");
+    expect(situationOf(thread("none", ["finished", 1]), new Set(["t"]), none)).toBe("suspended");
+    expect(situationOf(thread("running", null), none, new Set(["t"]))).toBe("waiting");
+    expect(situationOf(running, none, new Set(["t"]))).toBe("running");
+    expect(situationOf(thread("none", null), none, none)).toBe("idle");
   });
 
   test("orders the running by their start and the others by their last use", () => {
@@ -385,6 +396,7 @@ describe("what a thread is doing", () => {
     };
     const groups = groupThreads(
       [at("c", "running", 3), at("a", "running", 1), at("x", "finished", 1), at("y", "finished", 2)],
+      new Set(),
       new Set(),
     );
     expect(groups.running.map((one) => one.thread_id)).toEqual(["a", "c"]);
@@ -415,6 +427,24 @@ describe("what a thread is doing", () => {
     expect(pageIcon(null, "idle", { needs: 0, running: 1 })).toBe("/icon-running.svg");
   });
 
+  test("includes the command that runs, whether or not the list has it", () => {
+    const running = thread("running", ["running", null]);
+    const sandbox = { type: "local", status: "running", terminal_id: "term_1" };
+    const last = { ...running.last_command!, started_at: "2026-01-01T00:00:05Z", waiting_for_input: true };
+    const current = currentOf({ ...running, sandbox, last_command: last });
+    const before = command({ command_id: "cmd_0" });
+    expect(withCurrent([before], current)).toMatchObject([
+      { command_id: "cmd_1", terminal_id: "term_1", status: "running", waiting_for_input: true },
+      { command_id: "cmd_0" },
+    ]);
+    const queued = command({ command_id: "cmd_1", status: "queued", source: "agent" });
+    expect(withCurrent([queued], current)).toMatchObject([
+      { command_id: "cmd_1", status: "running", source: "agent", started_at: "2026-01-01T00:00:05Z" },
+    ]);
+    expect(currentOf({ ...thread("running", ["finished", 0]), sandbox })).toBe(null);
+    expect(withCurrent([before], null)).toEqual([before]);
+  });
+
   test("is what runs, else what is queued first, else what ended last", () => {
     const at = (id: string, status: string, second: number): Command =>
       command({ command_id: id, status, created_at: `2026-01-01T00:00:0${second}Z` });
@@ -423,6 +453,43 @@ describe("what a thread is doing", () => {
     expect(latest(at("a", "queued", 3), at("b", "queued", 2), at("c", "finished", 0))).toBe("b");
     expect(latest(at("a", "finished", 1), at("b", "finished", 2))).toBe("b");
     expect(latest()).toBe(undefined);
+  });
+});
+
+describe("a hand-off", () => {
+  const handoff = (more: Partial<Handoff> = {}): Handoff => ({
+    handoff_id: "handoff_1",
+    thread_id: "t",
+    terminal_id: "term_1",
+    kind: "approval",
+    reason: "Deploy?",
+    options: [],
+    status: "open",
+    created_at: "2026-01-01T00:00:00Z",
+    expires_at: "2026-01-02T00:00:00Z",
+    settled_at: null,
+    ...more,
+  });
+
+  test("ends in words", () => {
+    const words = (more: Partial<Handoff>): string => {
+      const one = handoff(more);
+      return `${resultOf(one).text} ${answerText(one)}`.trim();
+    };
+    expect(words({})).toBe("open");
+    expect(words({ status: "answered", answer: { approve: true, option: "blue", text: "go" } })).toBe(
+      "approved blue · go",
+    );
+    expect(words({ status: "answered", answer: { approve: false } })).toBe("not approved");
+    expect(words({ kind: "secret", status: "answered", answer: null })).toBe("answered");
+    expect(words({ status: "expired" })).toBe("expired");
+  });
+
+  test("is news only once, and of its own thread", () => {
+    const [first, second] = [handoff(), handoff({ handoff_id: "handoff_2", thread_id: "u" })];
+    expect(addedTo([first], [first, second])).toEqual([second]);
+    expect(addedTo([first], [])).toEqual([]);
+    expect(ofThread([first, second], "u")).toEqual([second]);
   });
 });
 
