@@ -251,7 +251,7 @@ function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Ac
     const { thread } = route;
     const at = path("api", "threads", thread);
     here.push(
-      ...(["terminals", "timeline", "versions", "replay"] as const).map((tab) => ({
+      ...(["terminals", "timeline", "files", "versions", "replay"] as const).map((tab) => ({
         title: `Show ${tab}`,
         hint: thread,
         run: () => go(threadAddress(thread, tab)),

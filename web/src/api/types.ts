@@ -226,3 +226,17 @@ export interface Handoff {
   /** When it was answered, declined or expired. */
   settled_at: string | null;
 }
+
+/** A file, directory or link of a thread. */
+export interface FileEntry {
+  path: string;
+  name: string;
+  type: "file" | "directory" | "link" | "other";
+  size: number;
+  modified_at: string | null;
+  mode: string | null;
+  /** Where a link points to. */
+  target: string | null;
+  /** Changes with each write. */
+  etag: string | null;
+}

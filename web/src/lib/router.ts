@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
+export type ThreadTab = "terminals" | "timeline" | "files" | "versions" | "replay";
 
 export type Route =
   | { view: "now" }
@@ -17,7 +17,7 @@ export type Route =
   | { view: "shared"; terminal: string | null }
   | { view: "not_found"; path: string };
 
-const TABS: readonly ThreadTab[] = ["terminals", "timeline", "versions", "replay"];
+const TABS: readonly ThreadTab[] = ["terminals", "timeline", "files", "versions", "replay"];
 
 /** Parses an address into a view. */
 export function routeOf(pathname: string, search = ""): Route {

@@ -11,6 +11,7 @@ import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
 import { currentOf } from "../lib/timeline.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
+import { Loaded } from "../ui/loaded.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
 import { HandoffBanner } from "./handoff.tsx";
 import { ReplayView } from "./replay.tsx";
@@ -23,6 +24,7 @@ import { VersionsView } from "./versions.tsx";
 const TABS: { tab: ThreadTab; label: string }[] = [
   { tab: "terminals", label: "Terminals" },
   { tab: "timeline", label: "Timeline" },
+  { tab: "files", label: "Files" },
   { tab: "versions", label: "Versions" },
   { tab: "replay", label: "Replay" },
 ];
@@ -185,6 +187,9 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
             terminals={terminals.value ?? []}
             current={current}
           />
+        )}
+        {tab === "files" && (
+          <Loaded load={() => import("./files.tsx")} props={{ thread, path: query.get("path") }} />
         )}
         {tab === "versions" && (
           <VersionsView

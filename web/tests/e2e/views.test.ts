@@ -314,7 +314,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
     isMobile: true,
   });
   await server.exec("pocket", "echo small");
-  for (const at of ["", "timeline", "versions", "replay"]) {
+  for (const at of ["", "timeline", "files", "versions", "replay"]) {
     await page.goto(threadPage(server, "pocket", at));
     await page.getByRole("heading", { name: "pocket" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
@@ -351,6 +351,7 @@ async function serious(page: Page): Promise<string[]> {
 describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
   test("in any view", async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
+    await server.exec("looked-at", "printf 'def f():\\n    return \"x\"  # why\\n' > seen.py");
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
     const views = [
       "now",
@@ -358,6 +359,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       "threads",
       "threads/looked-at",
       "threads/looked-at/timeline",
+      "threads/looked-at/files?path=/workspace/seen.py",
       "threads/looked-at/versions",
       "threads/looked-at/replay",
       "projects",
@@ -369,6 +371,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       await page.goto(`${server.url}/ui/${view}`);
       await page.getByRole("heading", { level: 1 }).waitFor();
       if (view.endsWith("looked-at")) await connected(page);
+      if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
       if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
       expect(await serious(page), view).toEqual([]);
     }
