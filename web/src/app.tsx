@@ -21,6 +21,7 @@ import { MetricsView } from "./views/metrics.tsx";
 import { NowView } from "./views/now.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
+import { newSandbox, SandboxesView } from "./views/sandboxes.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal } from "./views/terminals.tsx";
@@ -31,6 +32,7 @@ const SECTIONS: { view: Route["view"]; label: string; address: string; icon: Ico
   { view: "now", label: "Now", address: "/ui/now", icon: "now" },
   { view: "inbox", label: "Inbox", address: "/ui/inbox", icon: "inbox" },
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
+  { view: "sandboxes", label: "Sandboxes", address: "/ui/sandboxes", icon: "sandboxes" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
   { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
   { view: "metrics", label: "Metrics", address: "/ui/metrics", icon: "metrics" },
@@ -221,6 +223,8 @@ function View({ route, threads, handoffs }: ViewProps) {
           handoffs={ofThread(handoffs.value ?? [], route.thread)}
         />
       );
+    case "sandboxes":
+      return <SandboxesView />;
     case "projects":
       return <ProjectsView />;
     case "leases":
@@ -288,6 +292,7 @@ function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Ac
       run: () => go(threadAddress(thread.thread_id)),
     })),
     { title: "New thread", run: () => void newThread() },
+    { title: "New sandbox", run: () => void newSandbox() },
     ...sections.map((section) => ({
       title: `Go to ${section.label.toLowerCase()}`,
       run: () => go(section.address),

@@ -3,7 +3,8 @@
 export type SessionStatus = "active" | "idle" | "expired" | "closed";
 export type InstanceState = "running" | "paused" | "dead" | string;
 
-export interface Sandbox {
+/** The compute of a thread. */
+export interface ThreadSandbox {
   type: string;
   status: string;
   session_id?: string | null;
@@ -38,7 +39,7 @@ export interface Thread {
   /** Only in lists. */
   terminal_id?: string;
   messages?: Message[];
-  sandbox?: Sandbox | null;
+  sandbox?: ThreadSandbox | null;
   lease_id?: string;
   provider?: string | null;
   labels?: Record<string, string>;
@@ -239,4 +240,24 @@ export interface FileEntry {
   target: string | null;
   /** Changes with each write. */
   etag: string | null;
+}
+
+/** A sandbox that a client created by itself. */
+export interface Sandbox {
+  sandbox_id: string;
+  name: string | null;
+  project_id: string;
+  thread_id: string;
+  lease_id: string;
+  provider: string;
+  /** `running`, `paused`, `suspended`, `stopped` or `archived`. */
+  state: string;
+  /** The image or snapshot it started from; empty for the default. */
+  template: string;
+  labels: Record<string, string>;
+  on_timeout: string;
+  /** End of its lifetime; null if it is unlimited. */
+  expires_at: string | null;
+  last_active_at: string | null;
+  created_at: string;
 }

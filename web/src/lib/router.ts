@@ -9,6 +9,7 @@ export type Route =
   | { view: "inbox" }
   | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
+  | { view: "sandboxes" }
   | { view: "projects" }
   | { view: "leases" }
   | { view: "metrics" }
@@ -49,6 +50,7 @@ export function routeOf(pathname: string, search = ""): Route {
         : { view: "not_found", path: pathname };
     case "now":
     case "inbox":
+    case "sandboxes":
     case "projects":
     case "leases":
     case "metrics":

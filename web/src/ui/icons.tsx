@@ -4,6 +4,7 @@ const PATHS = {
   now: "M2.5 10h4l2-5 3.5 10 2-5h3.5",
   threads: "M3 5h14M3 10h14M3 15h9",
   projects: "M2.5 6.5h6l1.5 2h7.5v7.5h-15z",
+  sandboxes: "M10 2.5l7 3.5v8l-7 3.5-7-3.5V6zM3 6l7 3.5L17 6M10 9.5v8",
   leases: "M3 4h14v5H3zM3 11h14v5H3zM6 6.5h.01M6 13.5h.01",
   metrics: "M3 16V9M8 16V4M13 16v-5M17 16V7",
   settings: "M3 6h8M15 6h2M3 14h2M9 14h8M13 4v4M7 12v4",

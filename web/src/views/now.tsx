@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { list } from "../api/client.ts";
 import { useLastLine } from "../api/last-lines.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Handoff, Thread } from "../api/types.ts";
+import type { Handoff, Sandbox, Thread } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
 import {
   commandFailed,
@@ -22,9 +22,9 @@ import { newThread } from "./threads.tsx";
 
 /** The threads whose sandbox is suspended. */
 function useSuspended(): ReadonlySet<string> {
-  const suspended = useResource<{ thread_id: string }[]>(
+  const suspended = useResource<Sandbox[]>(
     "suspended sandboxes",
-    () => list("/api/sandboxes?state=suspended&limit=1000", 2000),
+    () => list<Sandbox>("/api/sandboxes?state=suspended&limit=1000", 2000),
     (event) => ["instance", "lease", "thread"].some((noun) => event.name.startsWith(noun)),
     1000,
   );

@@ -57,6 +57,7 @@ test("no secret is in an address, a storage or the log", async () => {
   for (const view of [
     "now",
     "inbox",
+    "sandboxes",
     "threads/quiet/files",
     "threads",
     "threads/quiet",

@@ -319,7 +319,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
     await page.getByRole("heading", { name: "pocket" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
   }
-  for (const at of ["now", "inbox", "threads", "projects", "leases", "metrics", "settings"]) {
+  for (const at of ["now", "inbox", "threads", "sandboxes", "projects", "leases", "metrics", "settings"]) {
     await page.goto(`${server.url}/ui/${at}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
@@ -352,6 +352,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
   test("in any view", async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
     await server.exec("looked-at", "printf 'def f():\\n    return \"x\"  # why\\n' > seen.py");
+    await server.call("POST", "/api/sandboxes", { name: "looked-at", timeout_s: 600 });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
     const views = [
       "now",
@@ -362,6 +363,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       "threads/looked-at/files?path=/workspace/seen.py",
       "threads/looked-at/versions",
       "threads/looked-at/replay",
+      "sandboxes",
       "projects",
       "leases",
       "metrics",
@@ -372,6 +374,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       await page.getByRole("heading", { level: 1 }).waitFor();
       if (view.endsWith("looked-at")) await connected(page);
       if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
+      if (view === "sandboxes") await page.getByRole("row", { name: /looked-at/ }).waitFor();
       if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
       expect(await serious(page), view).toEqual([]);
     }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Problem } from "../../src/api/client.ts";
 import type { FileEntry } from "../../src/api/types.ts";
 import { draftOf, hasDrafts, keepDraft } from "../../src/lib/drafts.ts";
 import {
@@ -11,6 +12,7 @@ import {
   textOf,
   visibleRows,
 } from "../../src/lib/file-tree.ts";
+import { labelsOf, sandboxRequest, secondsOf } from "../../src/lib/sandbox.ts";
 
 const entry = (path: string, type: FileEntry["type"] = "file"): FileEntry => ({
   path,
@@ -75,5 +77,38 @@ describe("files", () => {
     expect(hasDrafts()).toBe(true);
     keepDraft("t", "/a", undefined);
     expect(hasDrafts()).toBe(false);
+  });
+});
+
+describe("a sandbox", () => {
+  test("has a lifetime in any unit", () => {
+    for (const [text, seconds] of [
+      ["90", 90],
+      ["90s", 90],
+      ["30m", 1800],
+      ["1h 30m", 5400],
+      ["2H", 7200],
+      ["1d", 86_400],
+    ] as const) {
+      expect(secondsOf(text), text).toBe(seconds);
+    }
+    for (const bad of ["", "soon", "1.5h", "-1", "1h x", "1w"]) expect(secondsOf(bad), bad).toBe(null);
+  });
+
+  test("is requested with what was entered, and refused at the field that is wrong", () => {
+    expect(labelsOf("team=web, empty=")).toEqual({ team: "web", empty: "" });
+    expect(labelsOf("team")).toBe(null);
+    expect(sandboxRequest({ name: " demo ", memory: "", on_timeout: "destroy" })).toEqual({ name: "demo" });
+    expect(sandboxRequest({ timeout_s: "1h", on_timeout: "destroy", labels: "a=b" })).toEqual({
+      timeout_s: 3600,
+      on_timeout: "destroy",
+      labels: { a: "b" },
+    });
+    try {
+      sandboxRequest({ timeout_s: "soon" });
+      expect.unreachable();
+    } catch (error) {
+      expect((error as Problem).errors[0]?.pointer).toBe("/timeout_s");
+    }
   });
 });
