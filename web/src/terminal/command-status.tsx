@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, list, path } from "../api/client.ts";
 import { onEvent } from "../api/events.ts";
+import { usePrompt } from "../api/prompt.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command } from "../api/types.ts";
 import { type Activity, setActivity } from "../lib/activity.ts";
@@ -43,6 +44,7 @@ export function CommandStatus({ terminal, current }: Props) {
   const isKnown = command?.waiting_for_input !== undefined;
   const reported = useWaitingForInput(unfinished && !isKnown ? command.command_id : null);
   const waiting = command?.waiting_for_input ?? reported;
+  const prompt = usePrompt(unfinished && waiting ? command.command_id : null);
   const activity = activityOf(command, waiting);
   useEffect(() => {
     setActivity(terminal, activity);
@@ -54,6 +56,7 @@ export function CommandStatus({ terminal, current }: Props) {
     <span class={`command-status ${shown.tone}${unfinished ? " unfinished" : ""}`}>
       <span class="command-now" role="status">
         <Badge tone={shown.tone}>{shown.text}</Badge>
+        {prompt !== "" && <code class="prompt-line">{prompt}</code>}
         <code class="cut" title={command.command}>
           {command.command}
         </code>

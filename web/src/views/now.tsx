@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { list } from "../api/client.ts";
 import { useLastLine } from "../api/last-lines.ts";
+import { usePrompt } from "../api/prompt.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Handoff, Sandbox, Thread } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
@@ -168,8 +169,9 @@ function ThreadName({ thread }: { thread: Thread }) {
 function RunningRow({ thread }: { thread: Thread }) {
   const line = useLastLine(thread.terminal_id);
   const command = thread.last_command;
+  const waiting = command?.waiting_for_input === true;
+  const prompt = usePrompt(waiting ? command.command_id : null);
   if (!command) return null;
-  const waiting = command.waiting_for_input;
   return (
     <div class="now-row" data-thread={thread.thread_id}>
       <ThreadName thread={thread} />
@@ -177,7 +179,7 @@ function RunningRow({ thread }: { thread: Thread }) {
         <code class="now-command" title={command.command}>
           {command.command}
         </code>
-        <code class="now-line">{line}</code>
+        <code class="now-line">{prompt || line}</code>
       </span>
       <span class="now-side">
         <Elapsed since={command.started_at} />

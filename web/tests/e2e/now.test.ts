@@ -70,6 +70,7 @@ test("a command that waits for input says so", async () => {
   await connected(page);
   await start("asking", "read -r -p 'Deploy? ' answer </dev/tty");
   await page.locator(".command-status").getByText("waiting for input").waitFor();
+  await page.locator(".prompt-line", { hasText: "Deploy?" }).waitFor();
   await until("the title", async () => (await page.title()) === "(1) ⌨ asking · Stead");
   expect(await icon(page)).toBe("/icon-waiting.svg");
   await page.locator(".terminal .xterm-helper-textarea").focus();
@@ -96,14 +97,14 @@ test("the home view groups threads by what they do, and follows", async () => {
   await start("calm", "for i in 1 2 3; do echo step-$i; sleep 0.1; done; sleep 600");
   const row = group(page, "Running").locator("[data-thread=calm]");
   await row.getByText("for i in 1 2 3").waitFor();
-  await row.getByText("step-3").waitFor();
+  await row.locator(".now-line", { hasText: "step-3" }).waitFor();
   await until("two seconds", async () => /\b([2-9]|\d\d) s\b/.test(await row.innerText()));
   await until("the title", async () => (await page.title()) === "Stead · 1 running");
   expect(await icon(page)).toBe("/icon-running.svg");
 
   await start("broken", "read -r -p 'Which branch? ' branch </dev/tty");
   const asking = group(page, "Waiting for a person").locator("[data-thread=broken]");
-  await asking.getByText("Which branch?").waitFor();
+  await asking.locator(".now-line", { hasText: "Which branch?" }).waitFor();
   await page.locator(".toast", { hasText: "broken: A command waits for input." }).waitFor();
   await until("the title", async () => (await page.title()) === "(1) Stead · 2 running");
   expect(await icon(page)).toBe("/icon-waiting.svg");
@@ -158,7 +159,7 @@ test("a phone shows what runs, and stops it", async () => {
   });
   await page.goto(`${server.url}/`);
   const row = group(page, "Running").locator("[data-thread=in-pocket]");
-  await row.getByText("a-line-of-output", { exact: true }).waitFor();
+  await row.locator(".now-line", { hasText: "a-line-of-output" }).waitFor();
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
   await row.getByRole("button", { name: "Stop in-pocket" }).tap();
   await group(page, "Failed").locator("[data-thread=in-pocket]").getByText("cancelled").waitFor();

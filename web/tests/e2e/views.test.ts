@@ -354,6 +354,13 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await server.exec("looked-at", "printf 'def f():\\n    return \"x\"  # why\\n' > seen.py");
     await server.call("POST", "/api/sandboxes", { name: "looked-at", timeout_s: 600 });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
+    const { terminal_id } = await server.call<{ terminal_id: string }>(
+      "GET",
+      "/api/threads/looked-at/terminal",
+    );
+    for (const kind of ["input", "secret", "approval"]) {
+      await server.call("POST", `/api/terminals/${terminal_id}/handoffs`, { kind, reason: "Why?" });
+    }
     const views = [
       "now",
       "inbox",
@@ -374,6 +381,7 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       await page.getByRole("heading", { level: 1 }).waitFor();
       if (view.endsWith("looked-at")) await connected(page);
       if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
+      if (["now", "inbox"].includes(view)) await page.locator(".handoff").nth(2).waitFor();
       if (view === "sandboxes") await page.getByRole("row", { name: /looked-at/ }).waitFor();
       if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
       expect(await serious(page), view).toEqual([]);

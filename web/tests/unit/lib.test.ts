@@ -7,7 +7,7 @@ import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
 import { addedTo, answerText, ofThread, resultOf } from "../../src/lib/handoff.ts";
-import { lastLine } from "../../src/lib/last-line.ts";
+import { lastLine, promptOf } from "../../src/lib/last-line.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
@@ -407,6 +407,13 @@ describe("what a thread is doing", () => {
   test("shows in the last line of its screen that is not blank", () => {
     expect(lastLine("one\n  two  \n\n   \n")).toBe("two");
     expect(lastLine("")).toBe("");
+  });
+
+  test("asks in the unfinished line of its output", () => {
+    expect(promptOf({ stdout: "one\ntwo\n", stderr: "\x1b[1mWhich branch? \x1b[0m" })).toBe("Which branch?");
+    expect(promptOf({ stdout: "Continue? ", stderr: "warning\n" })).toBe("Continue?");
+    expect(promptOf({ stdout: "done\n" })).toBe("");
+    expect(promptOf({ stdout: "cut", truncated: true })).toBe("");
   });
 
   test("is that of its most urgent terminal", () => {
