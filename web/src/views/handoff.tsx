@@ -23,7 +23,7 @@ const address = (handoff: Handoff, verb: "answer" | "decline"): string =>
 async function decline(handoff: Handoff): Promise<void> {
   await ask({
     title: "Decline this request?",
-    text: "The agent is told that you declined.",
+    text: "The agent receives your decision and your note.",
     sample: handoff.reason,
     action: "Decline",
     danger: true,
