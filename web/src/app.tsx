@@ -2,20 +2,26 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
+import { useOpenHandoffs } from "./api/handoffs.ts";
 import type { Resource } from "./api/resource.ts";
-import type { Thread } from "./api/types.ts";
-import { pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
+import type { Handoff, Thread } from "./api/types.ts";
+import { useAttention } from "./attention.ts";
+import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
+import { ofThread } from "./lib/handoff.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
-import { isRunning, threadState } from "./lib/thread-state.ts";
+import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
 import { Empty } from "./ui/parts.tsx";
+import { InboxView } from "./views/inbox.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
+import { NowView } from "./views/now.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
+import { newSandbox, SandboxesView } from "./views/sandboxes.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal } from "./views/terminals.tsx";
@@ -23,7 +29,10 @@ import { ThreadView } from "./views/thread.tsx";
 import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
 
 const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
+  { view: "now", label: "Now", address: "/ui/now", icon: "now" },
+  { view: "inbox", label: "Inbox", address: "/ui/inbox", icon: "inbox" },
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
+  { view: "sandboxes", label: "Sandboxes", address: "/ui/sandboxes", icon: "sandboxes" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
   { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
   { view: "metrics", label: "Metrics", address: "/ui/metrics", icon: "metrics" },
@@ -69,7 +78,10 @@ function Frame({ route }: { route: Route }) {
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
-  usePageTitle(route, threads.value ?? []);
+  const handoffs = useOpenHandoffs();
+  const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
+  usePageTitle(route, overview);
+  useAttention(route, threads.value ?? [], handoffs.value);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
@@ -93,7 +105,7 @@ function Frame({ route }: { route: Route }) {
         Skip to content
       </a>
       <nav class="side" aria-label="Main">
-        <a class="brand" href="/ui/threads">
+        <a class="brand" href="/ui/now">
           <img src="/icon.svg" alt="" width="20" height="20" />
           <span>Stead</span>
         </a>
@@ -103,6 +115,8 @@ function Frame({ route }: { route: Route }) {
               <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
                 <Icon name={section.icon} />
                 <span>{section.label}</span>
+                {section.view === "now" && <Count count={overview.needs} />}
+                {section.view === "inbox" && <Count count={handoffs.value?.length ?? 0} />}
               </a>
             </li>
           ))}
@@ -119,7 +133,7 @@ function Frame({ route }: { route: Route }) {
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
       </nav>
-      <View route={route} threads={threads} />
+      <View route={route} threads={threads} handoffs={handoffs} />
       {palette && (
         <Palette actions={actions(route, threads.value ?? [], sections)} close={() => setPalette(false)} />
       )}
@@ -129,21 +143,34 @@ function Frame({ route }: { route: Route }) {
   );
 }
 
-/** Keeps the title and the icon of the page in step with what its terminals do. */
-function usePageTitle(route: Route, threads: Thread[]): void {
+/** How many requests wait for the person. */
+function Count({ count }: { count: number }) {
+  if (count === 0) return null;
+  return (
+    <span class="count">
+      {count}
+      <span class="hidden-text"> waiting for a person</span>
+    </span>
+  );
+}
+
+/** A thread that waits for input and has asked for it counts once. */
+const overviewOf = (threads: Thread[], handoffs: Handoff[]): Overview => ({
+  needs:
+    handoffs.length +
+    threads.filter((thread) => isWaiting(thread) && ofThread(handoffs, thread.thread_id).length === 0).length,
+  running: threads.filter(isRunning).length,
+});
+
+/** Keeps the title and the icon of the page in step with what happens. */
+function usePageTitle(route: Route, { needs, running }: Overview): void {
   const activity = useActivity();
-  const running = threads.filter(isRunning).length;
+  const name = route.view === "thread" ? route.thread : null;
   useEffect(() => {
-    document.title =
-      route.view === "thread"
-        ? pageTitle(route.thread, activity)
-        : running > 0
-          ? `Stead · ${running} running`
-          : "Stead";
-  }, [route, activity, running]);
-  useEffect(() => {
-    document.querySelector("link[rel=icon]")?.setAttribute("href", pageIcon(activity));
-  }, [activity]);
+    document.title = pageTitle(name, activity, { needs, running });
+    const icon = pageIcon(name, activity, { needs, running });
+    document.querySelector("link[rel=icon]")?.setAttribute("href", icon);
+  }, [name, activity, needs, running]);
 }
 
 function Recent({ threads, current }: { threads: Thread[]; current: string | null }) {
@@ -171,12 +198,33 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
   );
 }
 
-function View({ route, threads }: { route: Route; threads: Resource<Thread[]> }) {
+interface ViewProps {
+  route: Route;
+  threads: Resource<Thread[]>;
+  /** The open hand-offs. */
+  handoffs: Resource<Handoff[]>;
+}
+
+function View({ route, threads, handoffs }: ViewProps) {
   switch (route.view) {
+    case "now":
+      return <NowView threads={threads} handoffs={handoffs.value ?? []} />;
+    case "inbox":
+      return <InboxView open={handoffs} />;
     case "threads":
       return <ThreadsView key={route.filter} threads={threads} filter={route.filter} />;
     case "thread":
-      return <ThreadView key={route.thread} thread={route.thread} tab={route.tab} query={route.query} />;
+      return (
+        <ThreadView
+          key={route.thread}
+          thread={route.thread}
+          tab={route.tab}
+          query={route.query}
+          handoffs={ofThread(handoffs.value ?? [], route.thread)}
+        />
+      );
+    case "sandboxes":
+      return <SandboxesView />;
     case "projects":
       return <ProjectsView />;
     case "leases":
@@ -207,7 +255,7 @@ function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Ac
     const { thread } = route;
     const at = path("api", "threads", thread);
     here.push(
-      ...(["terminals", "timeline", "versions", "replay"] as const).map((tab) => ({
+      ...(["terminals", "timeline", "files", "versions", "replay"] as const).map((tab) => ({
         title: `Show ${tab}`,
         hint: thread,
         run: () => go(threadAddress(thread, tab)),
@@ -244,6 +292,7 @@ function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Ac
       run: () => go(threadAddress(thread.thread_id)),
     })),
     { title: "New thread", run: () => void newThread() },
+    { title: "New sandbox", run: () => void newSandbox() },
     ...sections.map((section) => ({
       title: `Go to ${section.label.toLowerCase()}`,
       run: () => go(section.address),

@@ -120,6 +120,22 @@ export async function send<T>(
   return parseJson<T>(await request(path, init));
 }
 
+/** Sends a body that is not JSON. */
+export async function sendBytes<T>(
+  method: "PUT",
+  path: string,
+  body: string | Blob,
+  headers: Record<string, string>,
+): Promise<T> {
+  return parseJson<T>(
+    await request(path, {
+      method,
+      body,
+      headers: { "content-type": "application/octet-stream", ...headers },
+    }),
+  );
+}
+
 interface Page<T> {
   items: T[];
   next_cursor: string | null;

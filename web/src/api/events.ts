@@ -15,6 +15,9 @@ export interface AppEvent {
   terminal: string | null;
   lease: string | null;
   project: string | null;
+  command: string | null;
+  /** Of `command_waiting`: whether the command waits for input. */
+  waiting: boolean | null;
 }
 
 /** The resources that an instance uses; sent every few seconds while one of its terminals is open. */
@@ -25,7 +28,15 @@ export interface Measurement extends InstanceMetrics {
 
 type Listener = (event: AppEvent) => void;
 
-const ANYTHING: AppEvent = { name: "*", thread: null, terminal: null, lease: null, project: null };
+const ANYTHING: AppEvent = {
+  name: "*",
+  thread: null,
+  terminal: null,
+  lease: null,
+  project: null,
+  command: null,
+  waiting: null,
+};
 const MIN_RETRY_DELAY_MS = 1000;
 const MAX_RETRY_DELAY_MS = 15_000;
 /**
@@ -49,6 +60,8 @@ export function parseEvent(name: string, json: string): AppEvent {
     terminal: id("terminal_id"),
     lease: id("lease_id"),
     project: id("project_id"),
+    command: id("command_id"),
+    waiting: typeof data.waiting === "boolean" ? data.waiting : null,
   };
 }
 

@@ -3,7 +3,8 @@
 export type SessionStatus = "active" | "idle" | "expired" | "closed";
 export type InstanceState = "running" | "paused" | "dead" | string;
 
-export interface Sandbox {
+/** The compute of a thread. */
+export interface ThreadSandbox {
   type: string;
   status: string;
   session_id?: string | null;
@@ -18,15 +19,31 @@ export interface Message {
   at?: string;
 }
 
+/** The command that runs in a thread's default terminal, or else the latest one. */
+export interface LastCommand {
+  command_id: string;
+  /** Long texts are truncated. */
+  command: string;
+  status: string;
+  exit_code: number | null;
+  /** Whether it is queued or running. */
+  running: boolean;
+  started_at: string | null;
+  finished_at: string | null;
+  waiting_for_input: boolean;
+}
+
 export interface Thread {
   thread_id: string;
   project_id: string | null;
+  /** Only in lists. */
+  terminal_id?: string;
   messages?: Message[];
-  sandbox?: Sandbox | null;
+  sandbox?: ThreadSandbox | null;
   lease_id?: string;
   provider?: string | null;
   labels?: Record<string, string>;
-  last_command?: { command_id: string; command: string; status: string; exit_code: number | null } | null;
+  last_command?: LastCommand | null;
   clients?: number;
   driver?: string | null;
   created_at: string;
@@ -139,6 +156,8 @@ export interface Command {
   offset_start?: number | null;
   offset_end?: number | null;
   created_at?: string;
+  /** Only known of the command that runs. */
+  started_at?: string;
   finished_at?: string | null;
 }
 
@@ -191,4 +210,54 @@ export interface Project {
   };
   created_at: string;
   updated_at: string;
+}
+
+/** An agent's request to a person, on one terminal. */
+export interface Handoff {
+  handoff_id: string;
+  thread_id: string;
+  terminal_id: string;
+  kind: "input" | "secret" | "approval";
+  reason: string;
+  options: string[];
+  status: "open" | "answered" | "declined" | "expired";
+  answer?: { approve?: boolean | null; option?: string | null; text?: string | null } | null;
+  created_at: string;
+  expires_at: string;
+  /** When it was answered, declined or expired. */
+  settled_at: string | null;
+}
+
+/** A file, directory or link of a thread. */
+export interface FileEntry {
+  path: string;
+  name: string;
+  type: "file" | "directory" | "link" | "other";
+  size: number;
+  modified_at: string | null;
+  mode: string | null;
+  /** Where a link points to. */
+  target: string | null;
+  /** Changes with each write. */
+  etag: string | null;
+}
+
+/** A sandbox that a client created by itself. */
+export interface Sandbox {
+  sandbox_id: string;
+  name: string | null;
+  project_id: string;
+  thread_id: string;
+  lease_id: string;
+  provider: string;
+  /** `running`, `paused`, `suspended`, `stopped` or `archived`. */
+  state: string;
+  /** The image or snapshot it started from; empty for the default. */
+  template: string;
+  labels: Record<string, string>;
+  on_timeout: string;
+  /** End of its lifetime; null if it is unlimited. */
+  expires_at: string | null;
+  last_active_at: string | null;
+  created_at: string;
 }

@@ -1,4 +1,4 @@
-/** What the terminals of the page are doing, for the page's title and icon. */
+/** What the terminals of the page and the threads of the server are doing, for the title and icon of the page. */
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -36,10 +36,27 @@ export function useActivity(): Activity {
 
 const MARKS: Record<Activity, string> = { idle: "", running: "▶ ", waiting: "⌨ ", failed: "✕ " };
 
-/** The title of a page on which this happens. */
-export const pageTitle = (name: string | null, activity: Activity): string =>
-  name === null ? "Stead" : `${MARKS[activity]}${name} · Stead`;
+/** What happens on the whole server. */
+export interface Overview {
+  /** How many threads and requests wait for a person. */
+  needs: number;
+  /** How many threads run a command. */
+  running: number;
+}
 
-/** The address of the page's icon. */
-export const pageIcon = (activity: Activity): string =>
-  activity === "idle" ? "/icon.svg" : `/icon-${activity}.svg`;
+/** The title of a page: of a thread and what it does, or of the whole server. */
+export function pageTitle(name: string | null, activity: Activity, { needs, running }: Overview): string {
+  const count = needs > 0 ? `(${needs}) ` : "";
+  if (name !== null) return `${count}${MARKS[activity]}${name} · Stead`;
+  return running > 0 ? `${count}Stead · ${running} running` : `${count}Stead`;
+}
+
+/** The address of the page's icon. A request to the person shows on every page. */
+export function pageIcon(name: string | null, activity: Activity, { needs, running }: Overview): string {
+  const shown = mostUrgent([
+    activity,
+    needs > 0 ? "waiting" : "idle",
+    name === null && running > 0 ? "running" : "idle",
+  ]);
+  return shown === "idle" ? "/icon.svg" : `/icon-${shown}.svg`;
+}

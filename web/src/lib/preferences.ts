@@ -9,7 +9,9 @@ export interface Preferences {
   fontSize: number;
   screenReader: boolean;
   scrollback: number;
+  /** Whether the side panel of a thread is open, and what it shows. */
   panel: boolean;
+  panelTab: "timeline" | "status";
 }
 
 const KEY = "stead.preferences";
@@ -20,6 +22,7 @@ export const DEFAULTS: Preferences = {
   screenReader: false,
   scrollback: 10_000,
   panel: true,
+  panelTab: "timeline",
 };
 
 /** Validates stored preferences; invalid values become defaults. */
@@ -44,6 +47,7 @@ export function validPreferences(stored: unknown): Preferences {
     screenReader: values.screenReader === true,
     scrollback: within(values.scrollback, 0, 100_000, DEFAULTS.scrollback),
     panel: values.panel !== false,
+    panelTab: values.panelTab === "status" ? "status" : DEFAULTS.panelTab,
   };
 }
 

@@ -2,11 +2,14 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-export type ThreadTab = "terminals" | "timeline" | "versions" | "replay";
+export type ThreadTab = "terminals" | "timeline" | "files" | "versions" | "replay";
 
 export type Route =
+  | { view: "now" }
+  | { view: "inbox" }
   | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
+  | { view: "sandboxes" }
   | { view: "projects" }
   | { view: "leases" }
   | { view: "metrics" }
@@ -15,7 +18,7 @@ export type Route =
   | { view: "shared"; terminal: string | null }
   | { view: "not_found"; path: string };
 
-const TABS: readonly ThreadTab[] = ["terminals", "timeline", "versions", "replay"];
+const TABS: readonly ThreadTab[] = ["terminals", "timeline", "files", "versions", "replay"];
 
 /** Parses an address into a view. */
 export function routeOf(pathname: string, search = ""): Route {
@@ -25,7 +28,7 @@ export function routeOf(pathname: string, search = ""): Route {
   if (rest.length > 0) return { view: "not_found", path: pathname };
   switch (view) {
     case undefined:
-      return { view: "threads", filter: "" };
+      return { view: "now" };
     case "threads": {
       if (id === undefined)
         return { view: "threads", filter: new URLSearchParams(search).get("filter") ?? "" };
@@ -45,6 +48,9 @@ export function routeOf(pathname: string, search = ""): Route {
       return id !== undefined && tab === undefined
         ? { view: "shared", terminal: id }
         : { view: "not_found", path: pathname };
+    case "now":
+    case "inbox":
+    case "sandboxes":
     case "projects":
     case "leases":
     case "metrics":

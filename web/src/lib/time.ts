@@ -18,6 +18,13 @@ function two(large: number, unit: string, small: number, smaller: string): strin
   return small === 0 ? `${large} ${unit}` : `${large} ${unit} ${small} ${smaller}`;
 }
 
+/** The time since something began, in whole seconds. Not negative where the server's clock is ahead. */
+export function elapsed(since: string, now: number): string {
+  const seconds = Math.max(0, Math.floor((now - Date.parse(since)) / 1000));
+  if (!Number.isFinite(seconds)) return "";
+  return seconds < 60 ? `${seconds} s` : duration(seconds * 1000);
+}
+
 /** How long ago, for people: `now`, `12 s ago`, `3 min ago`, `in 5 min`. */
 export function relative(time: string | number | null | undefined, now: number): string {
   if (time === null || time === undefined) return "never";

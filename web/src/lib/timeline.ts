@@ -1,16 +1,22 @@
-/** Messages and commands of a thread in one order. */
+/** Messages, commands and hand-offs of a thread in one order. */
 
-import type { Command, Message } from "../api/types.ts";
+import type { Command, Handoff, LastCommand, Message, Thread } from "../api/types.ts";
 
 export type Entry =
   | { kind: "message"; at: string; key: string; message: Message }
-  | { kind: "command"; at: string; key: string; command: Command };
+  | { kind: "command"; at: string; key: string; command: Command }
+  | { kind: "handoff"; at: string; key: string; handoff: Handoff };
 
 /** When a command began, or ended if that is all that is known. */
-export const beganAt = (command: Command): string => command.created_at ?? command.finished_at ?? "";
+export const beganAt = (command: Command): string =>
+  command.started_at ?? command.created_at ?? command.finished_at ?? "";
 
 /** Oldest first; entries without a time come first. */
-export function timeline(messages: readonly Message[], commands: readonly Command[]): Entry[] {
+export function timeline(
+  messages: readonly Message[],
+  commands: readonly Command[],
+  handoffs: readonly Handoff[] = [],
+): Entry[] {
   const entries: Entry[] = [
     ...messages.map(
       (message, index): Entry => ({
@@ -22,6 +28,9 @@ export function timeline(messages: readonly Message[], commands: readonly Comman
     ),
     ...commands.map(
       (command): Entry => ({ kind: "command", at: beganAt(command), key: command.command_id, command }),
+    ),
+    ...handoffs.map(
+      (handoff): Entry => ({ kind: "handoff", at: handoff.created_at, key: handoff.handoff_id, handoff }),
     ),
   ];
   const time = (entry: Entry): number => Date.parse(entry.at) || 0;
@@ -46,16 +55,25 @@ export interface Filter {
 
 /** Whether an entry matches the filter. */
 export function matches(entry: Entry, filter: Filter): boolean {
-  if (filter.only === "messages" && entry.kind !== "message") return false;
+  if (filter.only === "messages" && entry.kind === "command") return false;
   if (filter.only === "commands" && entry.kind !== "command") return false;
   if (filter.only === "failed" && !(entry.kind === "command" && hasFailed(entry.command))) return false;
   const text = filter.text.trim().toLowerCase();
   if (text === "") return true;
-  const within =
-    entry.kind === "message"
-      ? contentText(entry.message.content)
-      : [entry.command.command, entry.command.stdout, entry.command.stderr, entry.command.cwd].join("\n");
-  return within.toLowerCase().includes(text);
+  return searchedText(entry).toLowerCase().includes(text);
+}
+
+function searchedText(entry: Entry): string {
+  switch (entry.kind) {
+    case "message":
+      return contentText(entry.message.content);
+    case "command":
+      return [entry.command.command, entry.command.stdout, entry.command.stderr, entry.command.cwd].join(
+        "\n",
+      );
+    case "handoff":
+      return [entry.handoff.reason, entry.handoff.answer?.option, entry.handoff.answer?.text].join("\n");
+  }
 }
 
 /** Whether a command ended without success. */
@@ -74,6 +92,41 @@ export function latestOf(commands: readonly Command[]): Command | undefined {
     latestFirst.findLast((command) => command.status === "queued") ??
     latestFirst[0]
   );
+}
+
+/** The command that a terminal runs. */
+export interface CurrentCommand extends LastCommand {
+  terminal_id: string;
+}
+
+/** The command that runs in the default terminal of a thread; null if none does. */
+export function currentOf({ last_command: last, sandbox }: Thread): CurrentCommand | null {
+  return last?.running && sandbox?.terminal_id ? { ...last, terminal_id: sandbox.terminal_id } : null;
+}
+
+/**
+ * Commands with the one that runs. A list of commands may lack it: a command whose caller waits for its end is
+ * stored when it ends.
+ */
+export function withCurrent(commands: readonly Command[], current: CurrentCommand | null): Command[] {
+  if (current === null) return [...commands];
+  const { command_id, terminal_id, command, status, waiting_for_input, started_at } = current;
+  const live = { status, waiting_for_input, ...(started_at !== null && { started_at }) };
+  if (commands.some((one) => one.command_id === command_id))
+    return commands.map((one) => (one.command_id === command_id ? { ...one, ...live } : one));
+  const running: Command = {
+    command_id,
+    terminal_id,
+    command,
+    exit_code: null,
+    signal: null,
+    stdout_bytes: 0,
+    stderr_bytes: 0,
+    duration_ms: null,
+    ...(started_at !== null && { created_at: started_at }),
+    ...live,
+  };
+  return [running, ...commands];
 }
 
 /** How a command ended or what it does, as a text and a tone. */

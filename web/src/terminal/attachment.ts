@@ -64,7 +64,7 @@ export class Attachment {
       link: options.onHover,
       remeasured: () => this.offerSize(),
       openLink: (address) => void openAfterAsking(address),
-      notified: (text) => notify(options.label, text),
+      notified: (text) => notify({ source: options.label, text }),
       confirmPaste: (text, go) => void pasteAfterAsking(text, go),
     });
     const scheme = location.protocol === "https:" ? "wss" : "ws";

@@ -1,22 +1,35 @@
-/** The command that a terminal runs, with its elapsed time and a stop button; or how the last one ended. */
+/** The command that a terminal runs, with its elapsed time and its actions; or how the last one ended. */
 
 import { useEffect, useState } from "preact/hooks";
-import { get, list, path, send } from "../api/client.ts";
+import { get, list, path } from "../api/client.ts";
+import { onEvent } from "../api/events.ts";
+import { usePrompt } from "../api/prompt.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command } from "../api/types.ts";
 import { type Activity, setActivity } from "../lib/activity.ts";
 import { duration } from "../lib/time.ts";
-import { beganAt, hasFailed, isUnfinished, latestOf, outcome } from "../lib/timeline.ts";
-import { attempt } from "../ui/dialogs.tsx";
-import { Badge, Button, useNow } from "../ui/parts.tsx";
+import {
+  beganAt,
+  type CurrentCommand,
+  hasFailed,
+  isUnfinished,
+  latestOf,
+  outcome,
+  withCurrent,
+} from "../lib/timeline.ts";
+import { SignalMenu, StopButton } from "../ui/command-actions.tsx";
+import { Badge, Elapsed } from "../ui/parts.tsx";
 
 /** Enough to find the running command behind queued ones. */
 const RECENT_COMMANDS = 10;
-const POLL_INTERVAL_MS = 3000;
-/** A receipt contains the output, so polling stops when it is larger than this. */
-const MAX_POLLED_BYTES = 64 << 10;
 
-export function CommandStatus({ terminal }: { terminal: string }) {
+interface Props {
+  terminal: string;
+  /** The command that it runs, as far as the thread knows. */
+  current: CurrentCommand | null;
+}
+
+export function CommandStatus({ terminal, current }: Props) {
   const recent = useResource<Command[]>(
     `recent ${terminal}`,
     () =>
@@ -26,9 +39,12 @@ export function CommandStatus({ terminal }: { terminal: string }) {
       ),
     (event) => event.name.startsWith("command_") && event.terminal === terminal,
   );
-  const command = latestOf(recent.value ?? []);
+  const command = latestOf(withCurrent(recent.value ?? [], current));
   const unfinished = command !== undefined && isUnfinished(command);
-  const waiting = useWaitingForInput(unfinished ? command.command_id : null);
+  const isKnown = command?.waiting_for_input !== undefined;
+  const reported = useWaitingForInput(unfinished && !isKnown ? command.command_id : null);
+  const waiting = command?.waiting_for_input ?? reported;
+  const prompt = usePrompt(unfinished && waiting ? command.command_id : null);
   const activity = activityOf(command, waiting);
   useEffect(() => {
     setActivity(terminal, activity);
@@ -37,13 +53,21 @@ export function CommandStatus({ terminal }: { terminal: string }) {
   if (!command) return null;
   const shown = outcome(unfinished ? { ...command, waiting_for_input: waiting } : command);
   return (
-    <span class={`command-status ${shown.tone}`} role="status">
-      <Badge tone={shown.tone}>{shown.text}</Badge>
-      <code class="cut" title={command.command}>
-        {command.command}
-      </code>
+    <span class={`command-status ${shown.tone}${unfinished ? " unfinished" : ""}`}>
+      <span class="command-now" role="status">
+        <Badge tone={shown.tone}>{shown.text}</Badge>
+        {prompt !== "" && <code class="prompt-line">{prompt}</code>}
+        <code class="cut" title={command.command}>
+          {command.command}
+        </code>
+      </span>
       {unfinished ? <Elapsed since={beganAt(command)} /> : <Took milliseconds={command.duration_ms} />}
-      {unfinished && <Stop command={command.command_id} />}
+      {unfinished && (
+        <span class="command-actions">
+          <SignalMenu command={command.command_id} />
+          <StopButton command={command.command_id} />
+        </span>
+      )}
     </span>
   );
 }
@@ -55,46 +79,34 @@ function activityOf(command: Command | undefined, waiting: boolean): Activity {
   return command.source === "agent" && hasFailed(command) ? "failed" : "idle";
 }
 
-function Elapsed({ since }: { since: string }) {
-  const now = useNow();
-  // Not negative where the server's clock is ahead.
-  const seconds = Math.max(0, Math.floor((now - Date.parse(since)) / 1000));
-  return <span>{seconds < 60 ? `${seconds} s` : duration(seconds * 1000)}</span>;
-}
-
 function Took({ milliseconds }: { milliseconds: number | null }) {
   return milliseconds === null ? null : <span>{duration(milliseconds)}</span>;
 }
 
-function Stop({ command }: { command: string }) {
-  const stop = (): Promise<unknown> =>
-    attempt("Couldn't stop the command.", () => send("POST", path("api", "commands", command, "cancel")));
-  return (
-    <Button tone="danger" onClick={stop}>
-      Stop
-    </Button>
-  );
-}
-
-/** Whether a running command reads from the terminal. The server sends no event for that, so it is polled. */
+/** Whether a running command reads from the terminal: asked once, then as events report it. */
 function useWaitingForInput(command: string | null): boolean {
   const [waiting, setWaiting] = useState(false);
   useEffect(() => {
     setWaiting(false);
     if (command === null) return;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let stopped = false;
-    const poll = async (): Promise<void> => {
+    let asked = 0;
+    const ask = async (): Promise<void> => {
+      asked += 1;
+      const mine = asked;
       const receipt = await get<Command>(path("api", "commands", command)).catch(() => null);
-      if (stopped) return;
-      if (receipt) setWaiting(receipt.waiting_for_input === true);
-      if (receipt && receipt.stdout_bytes + receipt.stderr_bytes > MAX_POLLED_BYTES) return;
-      timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
+      // An event that came meanwhile is later than this answer.
+      if (receipt && mine === asked) setWaiting(receipt.waiting_for_input === true);
     };
-    timer = setTimeout(() => void poll(), POLL_INTERVAL_MS);
+    const unsubscribe = onEvent((event) => {
+      if (event.name === "*") void ask();
+      if (event.name !== "command_waiting" || event.command !== command) return;
+      asked += 1;
+      setWaiting(event.waiting === true);
+    });
+    void ask();
     return () => {
-      stopped = true;
-      clearTimeout(timer);
+      asked += 1;
+      unsubscribe();
     };
   }, [command]);
   return waiting;

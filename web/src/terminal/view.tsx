@@ -1,10 +1,12 @@
 /** One terminal in the page: its screen, who has control of it, what it runs, and its menus. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { send } from "../api/client.ts";
+import { setControl } from "../lib/control.ts";
 import { type Preferences, prefer, useDark, usePreferences } from "../lib/preferences.ts";
+import type { CurrentCommand } from "../lib/timeline.ts";
 import { terminalPath } from "../protocol/environment.ts";
-import { attempt, toast } from "../ui/dialogs.tsx";
+import { signalItems } from "../ui/command-actions.tsx";
+import { toast } from "../ui/dialogs.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { Badge, Button, Menu, type MenuItem } from "../ui/parts.tsx";
 import { Attachment, INITIAL_STATE, type TerminalState } from "./attachment.ts";
@@ -13,14 +15,12 @@ import { Find } from "./find.tsx";
 import { LinkState } from "./link-state.tsx";
 import { themes } from "./themes.ts";
 
-const SIGNALS = ["INT", "TERM", "HUP", "QUIT", "TSTP", "CONT", "KILL"];
-
 interface Props {
   terminal: string;
   label: string;
   /** Focus the terminal when it appears. */
   focus: boolean;
-  /** Whether the command box and the status panel refer to this one of several terminals. */
+  /** Whether the command box and the side panel refer to this one of several terminals. */
   selected?: boolean;
   onSelect?: () => void;
   /** The instance it runs on is paused; `resume` resumes it. */
@@ -30,6 +30,8 @@ interface Props {
   onShare?: () => void;
   /** Opened by a share link: read-only. */
   guest?: boolean;
+  /** The command that it runs, as far as the thread knows. */
+  current?: CurrentCommand | null;
 }
 
 export function TerminalView(props: Props) {
@@ -40,6 +42,8 @@ export function TerminalView(props: Props) {
   const [finding, setFinding] = useState(false);
   const attachment = useAttachment(props, box, setState, setHover);
   const { screen, socket } = attachment ?? {};
+
+  useSharedControl(terminal, state, attachment);
 
   const keys = (event: KeyboardEvent): void => {
     if (!event.ctrlKey || !event.shiftKey) return;
@@ -94,7 +98,7 @@ export function TerminalView(props: Props) {
       <footer class="terminal-foot">
         {hover && <span class="target">Opens {hover}</span>}
         {!hover && ended !== "" && <span>{ended}</span>}
-        {!guest && <CommandStatus terminal={terminal} />}
+        {!guest && <CommandStatus terminal={terminal} current={props.current ?? null} />}
         <span class="size">{state.size ? `${state.size.cols}×${state.size.rows}` : ""}</span>
       </footer>
     </section>
@@ -151,6 +155,34 @@ function useAttachment(
   return current.current;
 }
 
+/** Lets other parts of the page take and release control of the terminal. */
+function useSharedControl(
+  terminal: string,
+  { mode, driver, link }: TerminalState,
+  attachment: Attachment | undefined,
+): void {
+  useEffect(() => {
+    if (!attachment) return;
+    setControl(terminal, {
+      mine: mode === "driver",
+      driver,
+      ready: link.state === "connected",
+      take: () => takeControl(attachment),
+      release: () => releaseControl(attachment),
+    });
+  }, [terminal, mode, driver, link.state, attachment]);
+  useEffect(() => () => setControl(terminal, null), [terminal]);
+}
+
+function takeControl({ socket, screen }: Attachment): void {
+  socket.send({ type: "take_over" });
+  screen.focus();
+}
+
+function releaseControl({ socket }: Attachment): void {
+  socket.send({ type: "hand_back" });
+}
+
 function ControlBadge({ state }: { state: TerminalState }) {
   if (state.mode === "driver") return <Badge tone="good">You have control</Badge>;
   if (state.driver) return <Badge tone="busy">View only · {state.driver} has control</Badge>;
@@ -159,14 +191,14 @@ function ControlBadge({ state }: { state: TerminalState }) {
 
 function ControlButton({ state, attachment }: { state: TerminalState; attachment: Attachment | undefined }) {
   if (state.mode === "driver") {
-    return <Button onClick={() => attachment?.socket.send({ type: "hand_back" })}>Release control</Button>;
+    return <Button onClick={() => attachment && releaseControl(attachment)}>Release control</Button>;
   }
-  const take = (): void => {
-    attachment?.socket.send({ type: "take_over" });
-    attachment?.screen.focus();
-  };
   return (
-    <Button tone="main" disabled={state.link.state !== "connected"} onClick={take}>
+    <Button
+      tone="main"
+      disabled={state.link.state !== "connected"}
+      onClick={() => attachment && takeControl(attachment)}
+    >
       Take control
     </Button>
   );
@@ -221,7 +253,7 @@ function Tools({ terminal, guest, attachment, inControl, toggleFind, onShare, on
       {!guest && <Tool roomy icon="paste" label="Paste" disabled={!inControl} run={paste} />}
       {onShare && <Tool roomy icon="share" label="Share a read-only link" run={onShare} />}
       {!guest && (
-        <Menu label="Send a signal" items={SIGNALS.map((signal) => signalItem(terminal, signal))}>
+        <Menu label="Send a signal" items={signalItems(`${terminalPath(terminal)}/signal`)}>
           <Icon name="signal" />
         </Menu>
       )}
@@ -265,17 +297,6 @@ const textItems = ({ fontSize, screenReader }: Preferences): MenuItem[] => [
     run: () => prefer({ screenReader: !screenReader }),
   },
 ];
-
-const signalItem = (terminal: string, signal: string): MenuItem => ({
-  label: `SIG${signal}`,
-  ...(signal === "KILL" && { tone: "danger" as const }),
-  run: () =>
-    attempt(
-      `Couldn't send SIG${signal}.`,
-      () => send("POST", `${terminalPath(terminal)}/signal`, { signal }),
-      `Sent SIG${signal}.`,
-    ),
-});
 
 /** Saves the recording under the terminal's name. */
 export function download(terminal: string): void {

@@ -3,7 +3,7 @@
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { describe, isProblem } from "../api/client.ts";
-import { ago, clock } from "../lib/time.ts";
+import { ago, clock, elapsed } from "../lib/time.ts";
 import { Icon } from "./icons.tsx";
 
 export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
@@ -73,6 +73,13 @@ export function Ago({ time }: { time: string | null | undefined }) {
       {ago(time, now)}
     </time>
   );
+}
+
+/** The time since something began, in whole seconds. */
+export function Elapsed({ since }: { since: string | null }) {
+  const now = useNow();
+  if (since === null) return null;
+  return <span class="elapsed">{elapsed(since, now)}</span>;
 }
 
 type ButtonProps = Omit<JSX.IntrinsicElements["button"], "onClick"> & {
@@ -173,12 +180,31 @@ export function Id({ id }: { id: string | null | undefined }) {
   );
 }
 
-/** The placeholder of an empty list. */
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+/** The placeholder of an empty list: what to do next, and the command that does it. */
+export function Empty({
+  title,
+  command,
+  children,
+}: {
+  title: string;
+  command?: string;
+  children?: ComponentChildren;
+}) {
   return (
     <div class="empty">
       <p class="empty-title">{title}</p>
       {children}
+      {command !== undefined && <CommandLine text={command} />}
+    </div>
+  );
+}
+
+/** A command to run elsewhere, with a button that copies it. */
+export function CommandLine({ text }: { text: string }) {
+  return (
+    <div class="command-line">
+      <code>{text}</code>
+      <Copy text={text} label="Copy the command" />
     </div>
   );
 }
@@ -201,16 +227,16 @@ export interface MenuItem {
   run(): unknown;
 }
 
-/** A button that opens a list of actions: arrows move, Enter acts, Escape closes. */
-export function Menu({
-  label,
-  items,
-  children,
-}: {
+interface MenuProps {
   label: string;
   items: MenuItem[];
+  /** Where the list opens; below the button by default. */
+  side?: "above" | "below";
   children: ComponentChildren;
-}) {
+}
+
+/** A button that opens a list of actions: arrows move, Enter acts, Escape closes. */
+export function Menu({ label, items, side = "below", children }: MenuProps) {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
@@ -260,7 +286,7 @@ export function Menu({
         {children}
       </button>
       {open && (
-        <div ref={box} id={id} class="menu-list" role="menu" aria-label={label} onKeyDown={move}>
+        <div ref={box} id={id} class={`menu-list ${side}`} role="menu" aria-label={label} onKeyDown={move}>
           {items.map((item) => (
             <button
               key={item.label}

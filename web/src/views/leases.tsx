@@ -52,7 +52,11 @@ export function LeasesView() {
         <h1>Leases</h1>
       </header>
       {leases.error !== undefined && <Failure error={leases.error} retry={leases.refresh} />}
-      {leases.value?.length === 0 && <Empty title="No sandboxes are running." />}
+      {leases.value?.length === 0 && (
+        <Empty title="No sandboxes are running." command="stead exec --thread demo -- 'echo hello'">
+          <p>A thread's first command starts one:</p>
+        </Empty>
+      )}
       {leases.value && leases.value.length > 0 && (
         <div class="table-box">
           <table class="table">

@@ -58,7 +58,11 @@ export function ProjectsView() {
         </Button>
       </header>
       {projects.error !== undefined && <Failure error={projects.error} retry={projects.refresh} />}
-      {projects.value?.length === 0 && <Empty title="No projects yet." />}
+      {projects.value?.length === 0 && (
+        <Empty title="No projects yet." command="stead project create demo">
+          <p>A project keeps files and memories for several threads. Create one here, or run:</p>
+        </Empty>
+      )}
       <ul class="cards">
         {projects.value?.map((project) => (
           <ProjectCard key={project.project_id} project={project} refresh={projects.refresh} />

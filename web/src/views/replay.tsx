@@ -52,7 +52,7 @@ export function ReplayView({ terminals, terminal, offset, at }: Props) {
       here = false;
     };
   }, [id]);
-  if (!id) return <Empty title="No recording yet." />;
+  if (!id) return <NothingRecorded />;
   return (
     <div class="replay-view">
       <div class="bar">
@@ -185,7 +185,7 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
     recording.began === null
       ? ""
       : clock(new Date(recording.began + second * 1000).toISOString(), Date.now());
-  if (events.length === 0) return <Empty title="No recording yet." />;
+  if (events.length === 0) return <NothingRecorded />;
   return (
     <section class="player" aria-label="Replay">
       <div class="terminal-frame">
@@ -231,5 +231,13 @@ function Player({ recording, from }: { recording: Recording; from: number }) {
         </label>
       </div>
     </section>
+  );
+}
+
+function NothingRecorded() {
+  return (
+    <Empty title="No recording yet.">
+      <p>Every terminal is recorded from its first output. Run a command in it, then return here.</p>
+    </Empty>
   );
 }

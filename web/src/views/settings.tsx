@@ -1,10 +1,10 @@
 /** Preferences of this browser, share links, keyboard shortcuts, and the server. */
 
-import { useState } from "preact/hooks";
 import { get, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
 import { DEFAULTS, prefer, usePreferences } from "../lib/preferences.ts";
 import { attempt } from "../ui/dialogs.tsx";
+import { NotificationPermission } from "../ui/notification-permission.tsx";
 import { Button } from "../ui/parts.tsx";
 import { ShareList, useShares } from "./share.tsx";
 
@@ -77,7 +77,7 @@ export function SettingsView() {
           <span>Screen reader mode in terminals</span>
         </label>
         <p class="quiet-text">Programs in a terminal cannot read or write this browser's clipboard.</p>
-        <Notifications />
+        <NotificationPermission />
         <Button onClick={() => prefer(DEFAULTS)}>Reset to defaults</Button>
       </section>
       <section class="group" aria-labelledby="links">
@@ -121,23 +121,5 @@ export function SettingsView() {
         <Button onClick={signOut}>Sign out</Button>
       </section>
     </main>
-  );
-}
-
-/** Asks for permission to show a program's notifications outside the page. */
-function Notifications() {
-  const supported = "Notification" in window;
-  const [permission, setPermission] = useState(supported ? Notification.permission : "denied");
-  if (!supported) return null;
-  if (permission === "granted") return <p class="quiet-text">System notifications are on.</p>;
-  if (permission === "denied") {
-    return (
-      <p class="quiet-text">System notifications are blocked in the browser's settings for this site.</p>
-    );
-  }
-  return (
-    <Button onClick={() => Notification.requestPermission().then(setPermission)}>
-      Turn on system notifications
-    </Button>
   );
 }

@@ -1,4 +1,4 @@
-/** The status panel: a thread's session, terminal and lease, kept up to date by events. */
+/** The status of a thread: its session, terminal and lease, kept up to date by events. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -23,7 +23,7 @@ interface Props {
   isAffected: (event: AppEvent) => boolean;
 }
 
-export function StatusPanel({ thread, lease, selected, terminals, isAffected }: Props) {
+export function StatusSections({ thread, lease, selected, terminals, isAffected }: Props) {
   const here = path("api", "threads", thread);
   const session = useResource<Session>(`session ${thread}`, () => get(`${here}/session`), isAffected);
   const terminal = useResource<Terminal>(
@@ -32,7 +32,7 @@ export function StatusPanel({ thread, lease, selected, terminals, isAffected }: 
     isAffected,
   );
   return (
-    <aside class="panel" aria-label="Status">
+    <>
       <Section
         title="Session"
         resource={session}
@@ -60,7 +60,7 @@ export function StatusPanel({ thread, lease, selected, terminals, isAffected }: 
       >
         {(value) => <LeaseFields lease={value} />}
       </Section>
-    </aside>
+    </>
   );
 }
 

@@ -5,6 +5,7 @@ import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Terminal } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
+import type { CurrentCommand } from "../lib/timeline.ts";
 import { TerminalView } from "../terminal/view.tsx";
 import { ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -59,14 +60,17 @@ interface Props {
   terminals: Resource<Terminal[]>;
   /** The terminal in the address. */
   wanted: string | null;
-  /** The terminal that the status panel and the command box refer to. */
+  /** The terminal that the side panel and the command box refer to. */
   selected: string | null;
   onSelect: (terminal: string) => void;
+  /** The command that runs in the default terminal. */
+  current: CurrentCommand | null;
   paused: boolean;
   resume: () => Promise<unknown>;
 }
 
-export function Terminals({ thread, terminals, wanted, selected, onSelect, paused, resume }: Props) {
+export function Terminals(props: Props) {
+  const { thread, terminals, wanted, selected, onSelect, current, paused, resume } = props;
   const all = terminals.value ?? [];
   const [shown, setShown] = useShown(all, wanted);
   const [sharing, setSharing] = useState<{ terminal: string; label: string } | null>(null);
@@ -85,7 +89,7 @@ export function Terminals({ thread, terminals, wanted, selected, onSelect, pause
   }
   if (terminals.value && all.length === 0) {
     return (
-      <Empty title="No terminals yet.">
+      <Empty title="No terminals yet." command={`stead attach ${thread}`}>
         <Button tone="main" onClick={() => newTerminal(thread)}>
           New terminal
         </Button>
@@ -105,6 +109,7 @@ export function Terminals({ thread, terminals, wanted, selected, onSelect, pause
             focus={index === panes.length - 1}
             selected={panes.length > 1 && terminal.terminal_id === targetId}
             onSelect={() => onSelect(terminal.terminal_id)}
+            current={current?.terminal_id === terminal.terminal_id ? current : null}
             paused={paused}
             resume={resume}
             onShare={() => setSharing({ terminal: terminal.terminal_id, label })}

@@ -1,18 +1,21 @@
-/** One thread: its terminals and history, and the status panel beside them. */
+/** One thread: its terminals and history, and the panel beside them. */
 
 import { useState } from "preact/hooks";
 import { get, isProblem, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Lease, Thread } from "../api/types.ts";
+import type { Handoff, Lease, Thread } from "../api/types.ts";
 import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
+import { currentOf } from "../lib/timeline.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
+import { Loaded } from "../ui/loaded.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
+import { HandoffBanner } from "./handoff.tsx";
 import { ReplayView } from "./replay.tsx";
-import { StatusPanel } from "./status.tsx";
+import { SidePanel } from "./side-panel.tsx";
 import { Terminals, useTerminals } from "./terminals.tsx";
 import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
@@ -21,6 +24,7 @@ import { VersionsView } from "./versions.tsx";
 const TABS: { tab: ThreadTab; label: string }[] = [
   { tab: "terminals", label: "Terminals" },
   { tab: "timeline", label: "Timeline" },
+  { tab: "files", label: "Files" },
   { tab: "versions", label: "Versions" },
   { tab: "replay", label: "Replay" },
 ];
@@ -29,9 +33,11 @@ interface Props {
   thread: string;
   tab: ThreadTab;
   query: URLSearchParams;
+  /** Its open hand-offs. */
+  handoffs: Handoff[];
 }
 
-export function ThreadView({ thread, tab, query }: Props) {
+export function ThreadView({ thread, tab, query, handoffs }: Props) {
   const here = path("api", "threads", thread);
   const { panel } = usePreferences();
   const lease: Resource<Lease> = useResource<Lease>(
@@ -74,6 +80,7 @@ export function ThreadView({ thread, tab, query }: Props) {
     );
   }
 
+  const current = about.value ? currentOf(about.value) : null;
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
   const resume = (): Promise<unknown> =>
@@ -138,8 +145,8 @@ export function ThreadView({ thread, tab, query }: Props) {
               type="button"
               class="button ghost"
               aria-pressed={panel}
-              aria-label="Status panel"
-              title="Status panel"
+              aria-label="Side panel"
+              title="Side panel"
               onClick={() => prefer({ panel: !panel })}
             >
               <Icon name="panel" />
@@ -159,6 +166,7 @@ export function ThreadView({ thread, tab, query }: Props) {
         </nav>
       </header>
       <div class="thread-body">
+        <HandoffBanner handoffs={handoffs} />
         {about.error !== undefined && <Failure error={about.error} retry={about.refresh} />}
         {tab === "terminals" && (
           <Terminals
@@ -167,12 +175,21 @@ export function ThreadView({ thread, tab, query }: Props) {
             wanted={query.get("show")}
             selected={selected}
             onSelect={setSelected}
+            current={current}
             paused={paused}
             resume={resume}
           />
         )}
         {tab === "timeline" && (
-          <TimelineView thread={thread} isAffected={isAffected} terminals={terminals.value ?? []} />
+          <TimelineView
+            thread={thread}
+            isAffected={isAffected}
+            terminals={terminals.value ?? []}
+            current={current}
+          />
+        )}
+        {tab === "files" && (
+          <Loaded load={() => import("./files.tsx")} props={{ thread, path: query.get("path") }} />
         )}
         {tab === "versions" && (
           <VersionsView
@@ -192,12 +209,14 @@ export function ThreadView({ thread, tab, query }: Props) {
         )}
       </div>
       {panel && (
-        <StatusPanel
+        <SidePanel
           thread={thread}
           selected={tab === "terminals" ? selected : null}
           lease={lease}
           terminals={terminals.value ?? []}
           isAffected={isAffected}
+          current={current}
+          statusOnly={tab !== "terminals"}
         />
       )}
     </main>

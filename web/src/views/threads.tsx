@@ -5,7 +5,7 @@ import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
 import type { Provider, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import { isRunning, threadState } from "../lib/thread-state.ts";
+import { commandFailed, failureText, isRunning, threadState } from "../lib/thread-state.ts";
 import { type Answers, ask } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure } from "../ui/parts.tsx";
 
@@ -82,8 +82,8 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
         (wanted ? (
           <Empty title="No threads match the filter." />
         ) : (
-          <Empty title="No threads yet.">
-            <p>Threads appear when an agent runs its first command, or create one yourself.</p>
+          <Empty title="No threads yet." command="stead exec --thread demo -- 'echo hello'">
+            <p>Threads appear when an agent runs its first command. Create one here, or run:</p>
             <Button tone="main" onClick={newThread}>
               New thread
             </Button>
@@ -146,14 +146,9 @@ function attached(thread: Thread): string {
 }
 
 function LastCommand({ last }: { last: NonNullable<Thread["last_command"]> }) {
-  const failed = last.status !== "running" && last.status !== "queued" && last.exit_code !== 0;
   return (
     <span class="last-command">
-      {failed && (
-        <Badge tone="bad">
-          {last.exit_code === null ? last.status.replace("_", " ") : `exit ${last.exit_code}`}
-        </Badge>
-      )}
+      {commandFailed(last) && <Badge tone="bad">{failureText(last)}</Badge>}
       <code class="cut">{last.command}</code>
     </span>
   );

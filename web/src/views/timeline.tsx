@@ -1,56 +1,28 @@
-/** Messages and commands of a thread in order of time. */
+/** Messages and commands of a thread in order of time, with a search. */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { getBytes, list, path, send } from "../api/client.ts";
-import type { AppEvent } from "../api/events.ts";
-import { useResource } from "../api/resource.ts";
-import type { Command, Message, Terminal } from "../api/types.ts";
+import { useEffect, useState } from "preact/hooks";
+import { getBytes, path } from "../api/client.ts";
+import type { Command } from "../api/types.ts";
 import { plainOf } from "../lib/ansi.ts";
-import { threadAddress } from "../lib/router.ts";
-import { clock, duration } from "../lib/time.ts";
-import { beganAt, contentText, type Filter, matches, outcome, timeline } from "../lib/timeline.ts";
-import { attempt } from "../ui/dialogs.tsx";
-import { Badge, Empty, Failure, useNow } from "../ui/parts.tsx";
-import { Output } from "./output.tsx";
-import { Variable } from "./status.tsx";
-import { terminalLabel } from "./terminals.tsx";
+import { type Filter, matches } from "../lib/timeline.ts";
+import { Empty, Failure } from "../ui/parts.tsx";
+import {
+  Entries,
+  endOf,
+  Followed,
+  MessageBox,
+  type TimelineSource,
+  useTimeline,
+} from "./timeline-entries.tsx";
 
 const MAX_COMMANDS = 200;
+/** In the side panel. */
+const RECENT_COMMANDS = 50;
 
-interface Props {
-  thread: string;
-  terminals: Terminal[];
-  isAffected: (event: AppEvent) => boolean;
-}
-
-export function TimelineView({ thread, terminals, isAffected }: Props) {
+export function TimelineView(source: TimelineSource) {
+  const { thread, terminals } = source;
   const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
-  const ids = terminals.map((terminal) => terminal.terminal_id);
-  const messages = useResource<Message[]>(
-    `messages ${thread}`,
-    () => list<Message>(`${path("api", "threads", thread, "messages")}?limit=1000`, 1000),
-    isAffected,
-  );
-  const commands = useResource<Command[]>(
-    ids.length > 0 ? `commands ${ids.join(" ")}` : null,
-    async () => {
-      const each = await Promise.all(
-        ids.map(async (id) => {
-          const found = await list<Command>(
-            `${path("api", "terminals", id, "commands")}?limit=${MAX_COMMANDS}`,
-            MAX_COMMANDS,
-          );
-          return found.map((command) => ({ ...command, terminal_id: id }));
-        }),
-      );
-      return each.flat();
-    },
-    isAffected,
-  );
-  const entries = useMemo(
-    () => timeline(messages.value ?? [], commands.value ?? []),
-    [messages.value, commands.value],
-  );
+  const { messages, commands, entries } = useTimeline(source, MAX_COMMANDS);
   const outputs = useOutputs(commands.value ?? [], filter.text.trim());
   const shown = entries.filter((entry) =>
     matches(
@@ -60,12 +32,7 @@ export function TimelineView({ thread, terminals, isAffected }: Props) {
       filter,
     ),
   );
-  const labels = new Map(
-    terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]),
-  );
-  const end = useRef<HTMLDivElement>(null);
   const count = entries.length;
-  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [count > 0]);
 
   return (
     <div class="timeline-view">
@@ -94,26 +61,36 @@ export function TimelineView({ thread, terminals, isAffected }: Props) {
         </span>
       </div>
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
-      <div class="timeline-scroll" role="region" tabIndex={0} aria-label="Timeline">
-        {commands.value && count === 0 && <Empty title="No messages or commands yet." />}
-        <ol class="timeline">
-          {shown.map((entry) =>
-            entry.kind === "message" ? (
-              <MessageEntry key={entry.key} message={entry.message} />
-            ) : (
-              <CommandEntry
-                key={entry.key}
-                command={entry.command}
-                thread={thread}
-                label={terminals.length > 1 ? labels.get(entry.command.terminal_id) : undefined}
-              />
-            ),
-          )}
-        </ol>
-        <div ref={end} />
-      </div>
+      <Followed label="Timeline" last={endOf(shown)}>
+        {commands.value && count === 0 && <NothingYet thread={thread} />}
+        <Entries entries={shown} thread={thread} terminals={terminals} />
+      </Followed>
       <MessageBox thread={thread} onSent={messages.refresh} />
     </div>
+  );
+}
+
+/** The timeline beside a terminal. */
+export function TimelinePanel(source: TimelineSource) {
+  const { thread, terminals } = source;
+  const { messages, commands, entries } = useTimeline(source, RECENT_COMMANDS);
+  return (
+    <div class="timeline-panel">
+      {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
+      <Followed label="Timeline" last={endOf(entries)}>
+        {commands.value && entries.length === 0 && <NothingYet thread={thread} />}
+        <Entries entries={entries} thread={thread} terminals={terminals} />
+      </Followed>
+      <MessageBox thread={thread} onSent={messages.refresh} />
+    </div>
+  );
+}
+
+function NothingYet({ thread }: { thread: string }) {
+  return (
+    <Empty title="No messages or commands yet." command={`stead exec --thread ${thread} -- 'echo hello'`}>
+      <p>Run a command in the box below the terminal, or:</p>
+    </Empty>
   );
 }
 
@@ -148,135 +125,4 @@ function useOutputs(commands: Command[], wanted: string): Map<string, Texts> {
     };
   }, [commands, wanted.length >= 2]);
   return found;
-}
-
-function MessageEntry({ message }: { message: Message }) {
-  const now = useNow(60_000);
-  return (
-    <li class={`entry message ${message.role === "user" ? "from-person" : "from-agent"}`}>
-      <div class="entry-head">
-        <strong>{message.role}</strong>
-        <span class="quiet-text">{clock(message.at, now)}</span>
-      </div>
-      <p class="content">{contentText(message.content)}</p>
-    </li>
-  );
-}
-
-function CommandEntry({
-  command,
-  thread,
-  label,
-}: {
-  command: Command;
-  thread: string;
-  label: string | undefined;
-}) {
-  const now = useNow(60_000);
-  const [open, setOpen] = useState(false);
-  const ended = outcome(command);
-  const person = command.source === "person" || command.source === "typed";
-  return (
-    <li class={`entry command ${ended.tone}`}>
-      <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-        <summary>
-          <code class="command-text">{command.command}</code>
-          <span class="entry-facts">
-            <Badge tone={ended.tone}>{ended.text}</Badge>
-            {command.duration_ms !== null && command.duration_ms !== undefined && (
-              <span>{duration(command.duration_ms)}</span>
-            )}
-            {command.source && <span>{person ? "typed" : "by an agent"}</span>}
-            {label && <span>{label}</span>}
-            {command.shell_restarted && <span>shell restarted</span>}
-            {command.limit_reached && <span class="soon">{command.limit_reached.replaceAll("_", " ")}</span>}
-            <span>{clock(beganAt(command), now)}</span>
-          </span>
-        </summary>
-        {open && (
-          <div class="entry-body">
-            <Changes command={command} />
-            <Output command={command} />
-            <p class="entry-links">
-              {beganAt(command) && <a href={replayAddress(thread, command)}>Show the screen at this point</a>}
-              {typeof command.version === "number" && (
-                <a href={threadAddress(thread, "versions")}>State version {command.version}</a>
-              )}
-              <code class="quiet-text">{command.command_id}</code>
-            </p>
-          </div>
-        )}
-      </details>
-    </li>
-  );
-}
-
-/** The replay at the end of a command. */
-function replayAddress(thread: string, command: Command): string {
-  const { terminal_id: terminal, offset_end: offset } = command;
-  const at = command.finished_at ?? beganAt(command);
-  return threadAddress(thread, "replay", {
-    terminal,
-    at,
-    ...(typeof offset === "number" && { offset: String(offset) }),
-  });
-}
-
-function Changes({ command }: { command: Command }) {
-  const { cwd, env } = command.changes ?? {};
-  const set = Object.entries(env?.set ?? {});
-  const unset = env?.unset ?? [];
-  if (!cwd && set.length === 0 && unset.length === 0) return null;
-  return (
-    <div class="changes">
-      {cwd && (
-        <p>
-          directory <code>{cwd.from}</code> → <code>{cwd.to}</code>
-        </p>
-      )}
-      {(set.length > 0 || unset.length > 0) && (
-        <ul class="variables">
-          {set.map(([name, value]) => (
-            <Variable key={name} name={name} value={value} />
-          ))}
-          {unset.map((name) => (
-            <Variable key={name} name={name} value={null} />
-          ))}
-        </ul>
-      )}
-    </div>
-  );
-}
-
-function MessageBox({ thread, onSent }: { thread: string; onSent: () => void }) {
-  const [text, setText] = useState("");
-  const sent = async (): Promise<void> => {
-    if (text.trim() === "") return;
-    const done = await attempt("Couldn't send the message.", async () => {
-      await send("POST", path("api", "threads", thread, "messages"), { role: "user", content: text });
-      return true;
-    });
-    if (!done) return;
-    setText("");
-    onSent();
-  };
-  return (
-    <form
-      class="exec-line message-box"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void sent();
-      }}
-    >
-      <input
-        value={text}
-        placeholder="Write a message"
-        aria-label="Message"
-        onInput={(event) => setText(event.currentTarget.value)}
-      />
-      <button type="submit" class="button main" disabled={text.trim() === ""}>
-        Send
-      </button>
-    </form>
-  );
 }

@@ -41,7 +41,7 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
   const after = pair?.[1] ?? latest;
   const before = pair?.[0] ?? all[1]?.version;
 
-  if (!terminal) return <Empty title="No terminals yet." />;
+  if (!terminal) return <Empty title="No terminals yet." command={`stead attach ${thread}`} />;
   const rollback = async (version: number): Promise<void> => {
     const yes = await ask({
       title: `Roll back to version ${version}?`,
@@ -89,7 +89,11 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
         <span class="quiet-text">{plural(all.length, "version")}</span>
       </div>
       {versions.error !== undefined && <Failure error={versions.error} retry={versions.refresh} />}
-      {versions.value && all.length === 0 && <Empty title="No versions yet." />}
+      {versions.value && all.length === 0 && (
+        <Empty title="No versions yet." command={`stead exec --thread ${thread} -- 'cd /tmp'`}>
+          <p>A command that changes the shell's state creates one:</p>
+        </Empty>
+      )}
       <div class="versions-split">
         <div class="table-box">
           <table class="table versions">

@@ -285,6 +285,9 @@ export const screenText = (page: Page, nth = 0): Promise<string> =>
     .innerText()
     .then((text) => text.replaceAll("\u00a0", " "));
 
+/** Shows the status in a thread's side panel; the browser remembers the choice. */
+export const showStatus = (page: Page): Promise<void> => page.getByRole("tab", { name: "Status" }).click();
+
 /** Waits until a terminal is connected. */
 export const connected = (page: Page, nth = 0): Promise<unknown> =>
   until(

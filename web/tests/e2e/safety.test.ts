@@ -55,6 +55,10 @@ test("no secret is in an address, a storage or the log", async () => {
   page.on("request", (request) => addresses.push(request.url()));
   page.on("websocket", (socket) => addresses.push(socket.url()));
   for (const view of [
+    "now",
+    "inbox",
+    "sandboxes",
+    "threads/quiet/files",
     "threads",
     "threads/quiet",
     "threads/quiet/timeline",

@@ -5,6 +5,7 @@ import {
   launch,
   person,
   screenText,
+  showStatus,
   shows,
   stage,
   stranger,
@@ -25,7 +26,7 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
   await page.goto(link);
   expect(new URL(page.url()).search).toBe("");
   await page.goto(`${server.url}/`);
-  await page.getByRole("heading", { name: "Threads" }).waitFor();
+  await page.getByRole("heading", { name: "Now" }).waitFor();
   expect(await page.evaluate(() => document.cookie)).toBe("");
   expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toMatch(
     /token|code/,
@@ -86,6 +87,7 @@ test("what an agent runs appears for a person who watches, and its receipt in th
   const done = await server.exec("watched", "cd /tmp && export MARK=seen && echo agent-$MARK && ls /nowhere");
   expect(done.stdout).toBe("agent-seen\n");
   await shows(page, "agent-seen");
+  await showStatus(page);
   await until("the directory in the panel", async () =>
     (await page.locator(".panel").innerText()).includes("/tmp"),
   );

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { connected, person, shows, stage, threadPage, type, until } from "./harness.ts";
+import { connected, person, showStatus, shows, stage, threadPage, type, until } from "./harness.ts";
 
 const scene = stage();
 const { server } = scene;
@@ -37,6 +37,7 @@ test("the status panel and the command box follow the terminal in use", async ()
     );
   await page.goto(threadPage(server, "several"));
   await connected(page);
+  await showStatus(page);
   await directory("/usr");
   await page.getByRole("button", { name: "Show terminal 2 side by side" }).click();
   await connected(page, 1);

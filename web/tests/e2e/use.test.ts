@@ -6,6 +6,7 @@ import {
   connected,
   person,
   screenText,
+  showStatus,
   shows,
   stage,
   threadPage,
@@ -235,6 +236,7 @@ test("the exec box runs a command, shows its receipt and remembers it", async ()
   await receipt.locator("summary").click();
   await receipt.locator(".output.stdout", { hasText: "out" }).waitFor();
   await receipt.locator(".output.stderr", { hasText: "err" }).waitFor();
+  await showStatus(page);
   await until("the directory in the panel", async () =>
     (await page.locator(".panel").innerText()).includes("/usr"),
   );
@@ -262,6 +264,7 @@ test("what the instance uses is told to the panel, which does not ask", async ()
   const { page, close } = await at("measured");
   const processes = async (): Promise<number> =>
     Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
+  await showStatus(page);
   // A shell that starts has helpers for a moment.
   await type(page, "echo ready-$((1+1))");
   await shows(page, /^ready-2$/m);

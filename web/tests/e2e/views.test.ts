@@ -10,6 +10,7 @@ import {
   connected,
   person,
   screenText,
+  showStatus,
   shows,
   stage,
   stranger,
@@ -35,6 +36,7 @@ describe("the status panel follows", () => {
     await server.thread("pausing");
     await page.goto(threadPage(server, "pausing"));
     await connected(page);
+    await showStatus(page);
     await panelSays(page, /Instance\s+●?\s*running/);
     await page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused. The next command resumes it").waitFor();
@@ -72,6 +74,7 @@ describe("the status panel follows", () => {
     await server.exec("dying", "cd /usr; KEPT=yes");
     await page.goto(threadPage(server, "dying"));
     await connected(page);
+    await showStatus(page);
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
@@ -311,12 +314,12 @@ test("a phone shows all of it without scrolling sideways", async () => {
     isMobile: true,
   });
   await server.exec("pocket", "echo small");
-  for (const at of ["", "timeline", "versions", "replay"]) {
+  for (const at of ["", "timeline", "files", "versions", "replay"]) {
     await page.goto(threadPage(server, "pocket", at));
     await page.getByRole("heading", { name: "pocket" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
   }
-  for (const at of ["threads", "projects", "leases", "metrics", "settings"]) {
+  for (const at of ["now", "inbox", "threads", "sandboxes", "projects", "leases", "metrics", "settings"]) {
     await page.goto(`${server.url}/ui/${at}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth), at).toBeLessThanOrEqual(390);
@@ -324,7 +327,8 @@ test("a phone shows all of it without scrolling sideways", async () => {
   await page.goto(threadPage(server, "pocket"));
   await connected(page);
   await shows(page, /^small$/m);
-  await page.getByRole("button", { name: "Status panel" }).click();
+  await page.getByRole("button", { name: "Side panel" }).click();
+  await showStatus(page);
   await panelSays(page, /Session[\s\S]*Lease/);
   await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Leases" }).click();
   await page.getByRole("heading", { name: "Leases" }).waitFor();
@@ -347,13 +351,26 @@ async function serious(page: Page): Promise<string[]> {
 describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
   test("in any view", async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
+    await server.exec("looked-at", "printf 'def f():\\n    return \"x\"  # why\\n' > seen.py");
+    await server.call("POST", "/api/sandboxes", { name: "looked-at", timeout_s: 600 });
     await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
+    const { terminal_id } = await server.call<{ terminal_id: string }>(
+      "GET",
+      "/api/threads/looked-at/terminal",
+    );
+    for (const kind of ["input", "secret", "approval"]) {
+      await server.call("POST", `/api/terminals/${terminal_id}/handoffs`, { kind, reason: "Why?" });
+    }
     const views = [
+      "now",
+      "inbox",
       "threads",
       "threads/looked-at",
       "threads/looked-at/timeline",
+      "threads/looked-at/files?path=/workspace/seen.py",
       "threads/looked-at/versions",
       "threads/looked-at/replay",
+      "sandboxes",
       "projects",
       "leases",
       "metrics",
@@ -363,6 +380,9 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       await page.goto(`${server.url}/ui/${view}`);
       await page.getByRole("heading", { level: 1 }).waitFor();
       if (view.endsWith("looked-at")) await connected(page);
+      if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
+      if (["now", "inbox"].includes(view)) await page.locator(".handoff").nth(2).waitFor();
+      if (view === "sandboxes") await page.getByRole("row", { name: /looked-at/ }).waitFor();
       if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
       expect(await serious(page), view).toEqual([]);
     }

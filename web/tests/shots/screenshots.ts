@@ -4,7 +4,17 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, test } from "vitest";
-import { connected, launch, person, Server, shows, threadPage, type, until } from "../e2e/harness.ts";
+import {
+  connected,
+  launch,
+  person,
+  Server,
+  showStatus,
+  shows,
+  threadPage,
+  type,
+  until,
+} from "../e2e/harness.ts";
 
 const FOLDER = join(import.meta.dirname, "../../../docs/screenshots");
 const SIZE = { width: 1280, height: 800 };
@@ -36,6 +46,10 @@ beforeAll(async () => {
       .project_id;
   const weather = await project("weather", "Forecasts from the station on the roof", ["python", "demo"]);
   await server.thread("roof-sensor", { project_id: weather });
+  await server.exec(
+    "roof-sensor",
+    'mkdir -p data tests; touch README.md; printf \'"""Statistics of the station."""\\n\\ndef mean(values):\\n    return sum(values) / len(values)\\n\' > weather.py',
+  );
   await server.exec("roof-sensor", "git log --oneline | head -3");
   const billing = await project("billing-api", "Invoices, reminders and what became of them", [
     "go",
@@ -49,6 +63,19 @@ beforeAll(async () => {
   await server.exec("nightly-build", "make check");
   await server.exec("docs", "echo '# Weather' > /tmp/weather/README.md");
   await server.call("POST", "/api/threads/docs/pause");
+  const { terminal_id } = await server.call<{ terminal_id: string }>(
+    "GET",
+    "/api/threads/invoice-layout/terminal",
+  );
+  await server.call("POST", `/api/terminals/${terminal_id}/handoffs`, {
+    kind: "approval",
+    reason: "The layout is ready and all tests pass. Deploy it?",
+    options: ["to staging", "to production"],
+  });
+  await server.call("POST", "/api/threads/load-test/exec", {
+    command: 'for i in $(seq 1 600); do echo "$i of 600 requests answered"; sleep 1; done',
+    yield_ms: 100,
+  });
 });
 afterAll(async () => {
   await browser?.close();
@@ -79,7 +106,15 @@ test.each(["dark", "light"] as const)("the main views in %s", async (colorScheme
     await page.goto(`${server.url}/ui/metrics`);
     await until("charts", async () => (await page.locator(".chart").count()) > 4);
     await picture(page, "metrics");
+    await page.goto(threadPage(server, "roof-sensor", "files?path=/workspace/weather.py"));
+    await page.locator(".cm-content span").first().waitFor();
+    await page.getByRole("button", { name: "Side panel" }).click();
+    await picture(page, "files");
   } else {
+    await page.goto(`${server.url}/ui/now`);
+    await page.locator(".now-line", { hasText: "requests answered" }).waitFor();
+    await page.locator(".toast").waitFor({ state: "detached" });
+    await picture(page, "now");
     await page.goto(`${server.url}/ui/threads`);
     await page.getByRole("link", { name: "weather-report" }).first().waitFor();
     await picture(page, "threads");
@@ -121,7 +156,8 @@ test("a phone", async () => {
   });
   await page.goto(threadPage(server, "weather-report"));
   await connected(page);
-  await page.getByRole("button", { name: "Status panel" }).click();
+  await page.getByRole("button", { name: "Side panel" }).click();
+  await showStatus(page);
   await page.locator(".panel").getByText("Expires in").waitFor();
   await picture(page, "phone");
   await context.close();

@@ -2,10 +2,12 @@ import { describe, expect, test } from "vitest";
 import { describe as describeError, fieldErrors, problemOf } from "../../src/api/client.ts";
 import { parseEvent } from "../../src/api/events.ts";
 import { Refresher } from "../../src/api/resource.ts";
-import type { Command, Thread } from "../../src/api/types.ts";
+import type { Command, Handoff, Thread } from "../../src/api/types.ts";
 import { mostUrgent, pageIcon, pageTitle } from "../../src/lib/activity.ts";
 import { plainOf, runsOf } from "../../src/lib/ansi.ts";
 import { changesBetween, linesBetween, nearChanges } from "../../src/lib/diff.ts";
+import { addedTo, answerText, ofThread, resultOf } from "../../src/lib/handoff.ts";
+import { lastLine, promptOf } from "../../src/lib/last-line.ts";
 import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.ts";
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
@@ -14,9 +16,17 @@ import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "..
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
-import { threadState } from "../../src/lib/thread-state.ts";
+import { groupThreads, situationOf, threadState } from "../../src/lib/thread-state.ts";
 import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
-import { contentText, latestOf, matches, outcome, timeline } from "../../src/lib/timeline.ts";
+import {
+  contentText,
+  currentOf,
+  latestOf,
+  matches,
+  outcome,
+  timeline,
+  withCurrent,
+} from "../../src/lib/timeline.ts";
 import { causeText } from "../../src/lib/version.ts";
 import { webAddress } from "../../src/terminal/links.ts";
 import { NOTIFICATIONS } from "../../src/terminal/osc.ts";
@@ -46,7 +56,7 @@ describe("addresses", () => {
         tab: "replay",
       });
     }
-    expect(routeOf("/")).toEqual({ view: "threads", filter: "" });
+    expect(routeOf("/")).toEqual({ view: "now" });
     expect(routeOf("/ui/threads", "?filter=a%20b")).toEqual({ view: "threads", filter: "a b" });
     expect(routeOf("/ui/leases")).toEqual({ view: "leases" });
     expect(routeOf("/ui/share")).toEqual({ view: "shared", terminal: null });
@@ -335,7 +345,16 @@ describe("what a thread is doing", () => {
     thread_id: "t",
     project_id: null,
     sandbox: { type: "local", status },
-    last_command: last && { command_id: "cmd_1", command: "make", status: last[0], exit_code: last[1] },
+    last_command: last && {
+      command_id: "cmd_1",
+      command: "make",
+      status: last[0],
+      exit_code: last[1],
+      running: last[0] === "queued" || last[0] === "running",
+      started_at: null,
+      finished_at: null,
+      waiting_for_input: false,
+    },
     created_at: "",
     updated_at: "",
   });
@@ -353,13 +372,84 @@ describe("what a thread is doing", () => {
     check("starting", null, "starting");
   });
 
-  test("is that of its most urgent terminal, in the title and the icon", () => {
+  test("puts it into one group", () => {
+    const none = new Set<string>();
+    const running = thread("running", ["running", null]);
+    const waiting = { ...running, last_command: { ...running.last_command!, waiting_for_input: true } };
+    expect(situationOf(waiting, none, none)).toBe("waiting");
+    expect(situationOf(running, none, none)).toBe("running");
+    expect(situationOf(thread("paused", ["running", null]), none, none)).toBe("paused");
+    expect(situationOf(thread("dead", ["running", null]), none, none)).toBe("failed");
+    expect(situationOf(thread("running", ["timed_out", null]), none, none)).toBe("failed");
+    expect(situationOf(thread("none", ["finished", 1]), new Set(["t"]), none)).toBe("suspended");
+    expect(situationOf(thread("running", null), none, new Set(["t"]))).toBe("waiting");
+    expect(situationOf(running, none, new Set(["t"]))).toBe("running");
+    expect(situationOf(thread("none", null), none, none)).toBe("idle");
+  });
+
+  test("orders the running by their start and the others by their last use", () => {
+    const at = (id: string, status: string, minute: number): Thread => {
+      const made = thread("running", [status, 0]);
+      const time = `2026-01-01T00:0${minute}:00Z`;
+      const last = { ...made.last_command!, started_at: time };
+      return { ...made, thread_id: id, last_command: last, updated_at: time };
+    };
+    const groups = groupThreads(
+      [at("c", "running", 3), at("a", "running", 1), at("x", "finished", 1), at("y", "finished", 2)],
+      new Set(),
+      new Set(),
+    );
+    expect(groups.running.map((one) => one.thread_id)).toEqual(["a", "c"]);
+    expect(groups.idle.map((one) => one.thread_id)).toEqual(["y", "x"]);
+    expect(groups.failed).toEqual([]);
+  });
+
+  test("shows in the last line of its screen that is not blank", () => {
+    expect(lastLine("one\n  two  \n\n   \n")).toBe("two");
+    expect(lastLine("")).toBe("");
+  });
+
+  test("asks in the unfinished line of its output", () => {
+    expect(promptOf({ stdout: "one\ntwo\n", stderr: "\x1b[1mWhich branch? \x1b[0m" })).toBe("Which branch?");
+    expect(promptOf({ stdout: "Continue? ", stderr: "warning\n" })).toBe("Continue?");
+    expect(promptOf({ stdout: "done\n" })).toBe("");
+    expect(promptOf({ stdout: "cut", truncated: true })).toBe("");
+  });
+
+  test("is that of its most urgent terminal", () => {
     expect(mostUrgent(["idle", "failed", "running"])).toBe("running");
     expect(mostUrgent(["running", "waiting"])).toBe("waiting");
     expect(mostUrgent([])).toBe("idle");
-    expect(pageTitle("build", "waiting")).toBe("⌨ build · Stead");
-    expect(pageTitle(null, "running")).toBe("Stead");
-    expect(pageIcon("idle")).toBe("/icon.svg");
+  });
+
+  test("and that of the whole server are in the title and the icon of the page", () => {
+    const none = { needs: 0, running: 0 };
+    expect(pageTitle("build", "waiting", none)).toBe("⌨ build · Stead");
+    expect(pageTitle("build", "idle", { needs: 2, running: 1 })).toBe("(2) build · Stead");
+    expect(pageTitle(null, "idle", none)).toBe("Stead");
+    expect(pageTitle(null, "idle", { needs: 1, running: 3 })).toBe("(1) Stead · 3 running");
+    expect(pageIcon("build", "idle", { needs: 0, running: 1 })).toBe("/icon.svg");
+    expect(pageIcon("build", "failed", none)).toBe("/icon-failed.svg");
+    expect(pageIcon("build", "running", { needs: 1, running: 1 })).toBe("/icon-waiting.svg");
+    expect(pageIcon(null, "idle", { needs: 0, running: 1 })).toBe("/icon-running.svg");
+  });
+
+  test("includes the command that runs, whether or not the list has it", () => {
+    const running = thread("running", ["running", null]);
+    const sandbox = { type: "local", status: "running", terminal_id: "term_1" };
+    const last = { ...running.last_command!, started_at: "2026-01-01T00:00:05Z", waiting_for_input: true };
+    const current = currentOf({ ...running, sandbox, last_command: last });
+    const before = command({ command_id: "cmd_0" });
+    expect(withCurrent([before], current)).toMatchObject([
+      { command_id: "cmd_1", terminal_id: "term_1", status: "running", waiting_for_input: true },
+      { command_id: "cmd_0" },
+    ]);
+    const queued = command({ command_id: "cmd_1", status: "queued", source: "agent" });
+    expect(withCurrent([queued], current)).toMatchObject([
+      { command_id: "cmd_1", status: "running", source: "agent", started_at: "2026-01-01T00:00:05Z" },
+    ]);
+    expect(currentOf({ ...thread("running", ["finished", 0]), sandbox })).toBe(null);
+    expect(withCurrent([before], null)).toEqual([before]);
   });
 
   test("is what runs, else what is queued first, else what ended last", () => {
@@ -370,6 +460,43 @@ describe("what a thread is doing", () => {
     expect(latest(at("a", "queued", 3), at("b", "queued", 2), at("c", "finished", 0))).toBe("b");
     expect(latest(at("a", "finished", 1), at("b", "finished", 2))).toBe("b");
     expect(latest()).toBe(undefined);
+  });
+});
+
+describe("a hand-off", () => {
+  const handoff = (more: Partial<Handoff> = {}): Handoff => ({
+    handoff_id: "handoff_1",
+    thread_id: "t",
+    terminal_id: "term_1",
+    kind: "approval",
+    reason: "Deploy?",
+    options: [],
+    status: "open",
+    created_at: "2026-01-01T00:00:00Z",
+    expires_at: "2026-01-02T00:00:00Z",
+    settled_at: null,
+    ...more,
+  });
+
+  test("ends in words", () => {
+    const words = (more: Partial<Handoff>): string => {
+      const one = handoff(more);
+      return `${resultOf(one).text} ${answerText(one)}`.trim();
+    };
+    expect(words({})).toBe("open");
+    expect(words({ status: "answered", answer: { approve: true, option: "blue", text: "go" } })).toBe(
+      "approved blue · go",
+    );
+    expect(words({ status: "answered", answer: { approve: false } })).toBe("not approved");
+    expect(words({ kind: "secret", status: "answered", answer: null })).toBe("answered");
+    expect(words({ status: "expired" })).toBe("expired");
+  });
+
+  test("is news only once, and of its own thread", () => {
+    const [first, second] = [handoff(), handoff({ handoff_id: "handoff_2", thread_id: "u" })];
+    expect(addedTo([first], [first, second])).toEqual([second]);
+    expect(addedTo([first], [])).toEqual([]);
+    expect(ofThread([first, second], "u")).toEqual([second]);
   });
 });
 

@@ -1,0 +1,153 @@
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { complaints, person, stage, threadPage, until } from "./harness.ts";
+
+const scene = stage();
+const { server } = scene;
+
+const item = (page: Page, path: string) => page.locator(`[role=treeitem][data-path="${path}"]`);
+const content = (page: Page) => page.locator(".file-editor .cm-content");
+
+/** What a file of the thread contains. */
+const fileText = async (thread: string, path: string): Promise<string> => {
+  const query = new URLSearchParams({ path, format: "json" });
+  return (await server.call<{ content: string }>("GET", `/api/threads/${thread}/fs/read?${query}`)).content;
+};
+
+async function open(thread: string): Promise<{ page: Page; close: () => Promise<void> }> {
+  const { context, page } = await person(scene.browser, server);
+  await page.goto(threadPage(server, thread, "files"));
+  await item(page, "/workspace").waitFor();
+  return { page, close: () => context.close() };
+}
+
+test("a file is found in the tree, highlighted, edited and saved", async () => {
+  await server.exec("edited", "mkdir -p src && printf 'def mean(values):\\n    return 1\\n' > src/mean.py");
+  const { page, close } = await open("edited");
+  await item(page, "/workspace/src").click();
+  await item(page, "/workspace/src/mean.py").click();
+  await content(page).getByText("def mean(values):").waitFor();
+  await until("a coloured keyword", async () => {
+    const keyword = content(page).locator("span", { hasText: /^def$/ });
+    return (await keyword.count()) === 1;
+  });
+  const save = page.getByRole("button", { name: "Save" });
+  expect(await save.isDisabled()).toBe(true);
+  await content(page).click();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type("# done");
+  await page.getByText("unsaved").waitFor();
+  // Leaving a file loses nothing.
+  await page.getByRole("link", { name: "Timeline" }).click();
+  await page.getByRole("link", { name: "Files" }).click();
+  await item(page, "/workspace/src").click();
+  await item(page, "/workspace/src/mean.py").click();
+  await content(page).getByText("# done").waitFor();
+  await content(page).click();
+  await page.keyboard.press("Control+s");
+  await page.locator(".toast", { hasText: "Saved." }).waitFor();
+  expect(await fileText("edited", "/workspace/src/mean.py")).toBe("def mean(values):\n    return 1\n# done");
+  await page.getByText("unsaved").waitFor({ state: "detached" });
+  expect(complaints.get(page)).toEqual([]);
+  await close();
+});
+
+test("a file that changed elsewhere is not overwritten without asking", async () => {
+  await server.exec("conflict", "echo one > note.txt");
+  const { page, close } = await open("conflict");
+  await item(page, "/workspace/note.txt").click();
+  await content(page).getByText("one").waitFor();
+  // Without changes of one's own, the editor follows.
+  await server.exec("conflict", "echo two > note.txt");
+  await content(page).getByText("two").waitFor();
+  await content(page).click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("mine");
+  await server.exec("conflict", "echo three > note.txt");
+  const alert = page.getByRole("alert");
+  await alert.getByText("This file was changed since you opened it.").waitFor();
+  await page.getByRole("button", { name: "Save" }).click();
+  await alert.getByRole("button", { name: "Overwrite" }).waitFor();
+  expect(await fileText("conflict", "/workspace/note.txt")).toBe("three\n");
+  await alert.getByRole("button", { name: "Overwrite" }).click();
+  await page.locator(".toast", { hasText: "Saved." }).waitFor();
+  expect(await fileText("conflict", "/workspace/note.txt")).toBe("mine");
+  await alert.waitFor({ state: "detached" });
+  await close();
+});
+
+test("files are uploaded, replaced only when confirmed, shown as images, and downloaded", async () => {
+  await server.thread("moved");
+  const { page, close } = await open("moved");
+  const picker = page.locator("input[type=file]");
+  const upload = (name: string, text: string): Promise<void> =>
+    picker.setInputFiles({ name, mimeType: "text/plain", buffer: Buffer.from(text) });
+  await upload("hello.txt", "first");
+  await page.locator(".uploads li.done", { hasText: "/workspace/hello.txt" }).waitFor();
+  await item(page, "/workspace/hello.txt").waitFor();
+  await upload("hello.txt", "second");
+  await page.getByRole("dialog").getByText("Replace the file?").waitFor();
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.locator(".uploads li.cancelled").waitFor();
+  expect(await fileText("moved", "/workspace/hello.txt")).toBe("first");
+
+  // The smallest PNG, dropped on a directory.
+  const png =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+  const data = await page.evaluateHandle((base64) => {
+    const bytes = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([bytes], "dot.png", { type: "image/png" }));
+    return transfer;
+  }, png);
+  await item(page, "/workspace").dispatchEvent("drop", { dataTransfer: data });
+  await item(page, "/workspace/dot.png").click();
+  const image = page.locator(".file-image img");
+  await image.waitFor();
+  await until("a drawn image", () => image.evaluate((img: HTMLImageElement) => img.naturalWidth === 1));
+
+  await item(page, "/workspace/hello.txt").click();
+  await content(page).getByText("first").waitFor();
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("link", { name: "Download" }).click(),
+  ]);
+  expect(download.suggestedFilename()).toBe("hello.txt");
+  expect(complaints.get(page)).toEqual([]);
+  await close();
+});
+
+test("files and memories are created, renamed and deleted, with the keyboard too", async () => {
+  await server.thread("tidied");
+  const { page, close } = await open("tidied");
+  await item(page, "/memories/hot").focus();
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("ArrowRight");
+  await until("the persistent memories", async () =>
+    page.evaluate(() => document.activeElement?.getAttribute("aria-expanded") === "true"),
+  );
+  await page.keyboard.press("Enter");
+  await page.getByText("Uploads and drops go to /memories/persistent").waitFor();
+  await page.getByRole("button", { name: "New file" }).click();
+  await page.getByLabel("Path").fill("/memories/persistent/learned.md");
+  await page.keyboard.press("Enter");
+  await content(page).click();
+  await page.keyboard.type("# Learned");
+  await page.keyboard.press("Control+s");
+  await page.locator(".toast", { hasText: "Saved." }).waitFor();
+  expect(await fileText("tidied", "/memories/persistent/learned.md")).toBe("# Learned");
+  const act = async (name: string): Promise<void> => {
+    await page.getByRole("button", { name: "More file actions" }).click();
+    await page.getByRole("menuitem", { name }).click();
+  };
+  await act("Move or rename…");
+  await page.getByLabel("Path").fill("/memories/persistent/lessons.md");
+  await page.getByRole("button", { name: "Move" }).click();
+  await item(page, "/memories/persistent/lessons.md").waitFor();
+  await page.getByRole("heading", { name: "/memories/persistent/lessons.md" }).waitFor();
+  await act("Delete…");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await item(page, "/memories/persistent/lessons.md").waitFor({ state: "detached" });
+  await page.getByText("No file is open.").waitFor();
+  await close();
+});

@@ -1,0 +1,114 @@
+import { describe, expect, test } from "vitest";
+import type { Problem } from "../../src/api/client.ts";
+import type { FileEntry } from "../../src/api/types.ts";
+import { draftOf, hasDrafts, keepDraft } from "../../src/lib/drafts.ts";
+import {
+  directoriesAbove,
+  imageType,
+  join,
+  nameOf,
+  parentOf,
+  rootOf,
+  textOf,
+  visibleRows,
+} from "../../src/lib/file-tree.ts";
+import { labelsOf, sandboxRequest, secondsOf } from "../../src/lib/sandbox.ts";
+
+const entry = (path: string, type: FileEntry["type"] = "file"): FileEntry => ({
+  path,
+  name: nameOf(path),
+  type,
+  size: 1,
+  modified_at: null,
+  mode: null,
+  target: null,
+  etag: null,
+});
+
+describe("files", () => {
+  test("have a name, a parent and a root", () => {
+    expect(nameOf("/workspace/a.txt")).toBe("a.txt");
+    expect(nameOf("/")).toBe("/");
+    expect(parentOf("/workspace/a.txt")).toBe("/workspace");
+    expect(parentOf("/etc")).toBe("/");
+    expect(join("/", "etc")).toBe("/etc");
+    expect(join("/a", "b")).toBe("/a/b");
+    expect(rootOf("/memories/hot/x")).toBe("/memories/hot");
+    expect(rootOf("/workspace2/x")).toBe("/");
+    expect(directoriesAbove("/workspace/a/b/c")).toEqual(["/workspace", "/workspace/a", "/workspace/a/b"]);
+    expect(directoriesAbove("/etc/hosts")).toEqual(["/", "/etc"]);
+    expect(directoriesAbove("/workspace")).toEqual([]);
+  });
+
+  test("are rows of a tree, directories first, below what is expanded", () => {
+    const listings = new Map([
+      ["/workspace", [entry("/workspace/z.txt"), entry("/workspace/src", "directory")]],
+      ["/workspace/src", [entry("/workspace/src/main.rs")]],
+      ["/", [entry("/workspace", "directory"), entry("/etc", "directory")]],
+    ]);
+    const shown = (...expanded: string[]): string[] =>
+      visibleRows(listings, new Set(expanded)).map((row) => `${row.level} ${row.path}`);
+    const rest = ["1 /memories/persistent", "1 /memories/hot", "1 /"];
+    expect(shown()).toEqual(["1 /workspace", ...rest]);
+    expect(shown("/workspace", "/workspace/src")).toEqual([
+      "1 /workspace",
+      "2 /workspace/src",
+      "3 /workspace/src/main.rs",
+      "2 /workspace/z.txt",
+      ...rest,
+    ]);
+    // Routes appear once, as roots.
+    expect(shown("/")).toEqual(["1 /workspace", ...rest, "2 /etc"]);
+  });
+
+  test("are shown as text, as an image, or not at all", () => {
+    expect(textOf(new TextEncoder().encode("\ufeffgrün\r\n"))).toBe("\ufeffgrün\r\n");
+    expect(textOf(new Uint8Array([0x61, 0, 0x62]))).toBe(null);
+    expect(textOf(new Uint8Array([0xff, 0xfe]))).toBe(null);
+    expect(textOf(new Uint8Array())).toBe("");
+    expect(imageType("a/Logo.PNG")).toBe("image/png");
+    expect(imageType("png")).toBe(null);
+  });
+
+  test("keep what was typed until it is saved", () => {
+    keepDraft("t", "/a", { text: "typed", etag: null });
+    expect(draftOf("t", "/a")?.text).toBe("typed");
+    expect(draftOf("u", "/a")).toBe(undefined);
+    expect(hasDrafts()).toBe(true);
+    keepDraft("t", "/a", undefined);
+    expect(hasDrafts()).toBe(false);
+  });
+});
+
+describe("a sandbox", () => {
+  test("has a lifetime in any unit", () => {
+    for (const [text, seconds] of [
+      ["90", 90],
+      ["90s", 90],
+      ["30m", 1800],
+      ["1h 30m", 5400],
+      ["2H", 7200],
+      ["1d", 86_400],
+    ] as const) {
+      expect(secondsOf(text), text).toBe(seconds);
+    }
+    for (const bad of ["", "soon", "1.5h", "-1", "1h x", "1w"]) expect(secondsOf(bad), bad).toBe(null);
+  });
+
+  test("is requested with what was entered, and refused at the field that is wrong", () => {
+    expect(labelsOf("team=web, empty=")).toEqual({ team: "web", empty: "" });
+    expect(labelsOf("team")).toBe(null);
+    expect(sandboxRequest({ name: " demo ", memory: "", on_timeout: "destroy" })).toEqual({ name: "demo" });
+    expect(sandboxRequest({ timeout_s: "1h", on_timeout: "destroy", labels: "a=b" })).toEqual({
+      timeout_s: 3600,
+      on_timeout: "destroy",
+      labels: { a: "b" },
+    });
+    try {
+      sandboxRequest({ timeout_s: "soon" });
+      expect.unreachable();
+    } catch (error) {
+      expect((error as Problem).errors[0]?.pointer).toBe("/timeout_s");
+    }
+  });
+});
