@@ -179,6 +179,13 @@ impl ThreadId {
             false => Ok(()),
         }
     }
+
+    /// Returns whether the server generated this id for a sandbox: `sb_` and 32 hexadecimal digits.
+    pub fn is_of_sandbox(&self) -> bool {
+        self.0
+            .strip_prefix("sb_")
+            .is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_hex))
+    }
 }
 
 fn check_thread(text: &str) -> Result<(), &'static str> {

@@ -325,6 +325,10 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
         return Ok(thread);
     }
     first.thread_id.check_new()?;
+    if first.thread_id.is_of_sandbox() && first.choices.sandbox.is_none() {
+        // The sandbox was deleted. A thread in its place would run on another provider, perhaps without isolation.
+        return Err(StoreError::missing("sandbox", &first.thread_id));
+    }
     let mut choices = first.choices.clone();
     if let Some(fork) = choices.fork.take() {
         let lease = leases::lease(db, &fork)?;

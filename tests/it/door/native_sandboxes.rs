@@ -61,6 +61,14 @@ fn a_sandbox_is_created_listed_changed_and_deleted() {
     client.delete(&target(&web, "")).expect_status(204);
     assert_eq!(client.get(&target(&web, "")).problem(404), "not_found");
     assert_eq!(ids(""), [id(&other)]);
+
+    // No thread takes the place of a sandbox: it could run without isolation.
+    let thread = format!("/api/threads/{}", id(&web));
+    let command = json!({"command": "true"});
+    assert_eq!(client.post(&format!("{thread}/exec"), command).problem(404), "not_found");
+    assert_eq!(client.post(&format!("{thread}/terminals"), json!({})).problem(404), "not_found");
+    assert_eq!(client.put(&thread, json!({})).problem(404), "not_found");
+    assert_eq!(client.get(&thread).problem(404), "not_found");
 }
 
 #[test]
