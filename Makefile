@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check rust nextest flaky sdk typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build test-bin web test check rust nextest flaky sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,7 +44,7 @@ web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path 
 web/node_modules/.package-lock.json: web/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --silent && touch $@; fi
 
-test: tools web check rust sdk browser screen short-fuzz ## run all tests
+test: tools web check rust sdk mcp browser screen short-fuzz ## run all tests
 	@echo "all tests passed"
 
 tools:
@@ -87,6 +87,9 @@ typescript: test-bin sdk/typescript/node_modules/.package-lock.json
 
 sdk/typescript/node_modules/.package-lock.json: sdk/typescript/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix sdk/typescript ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
+
+mcp: test-bin ## run the official MCP conformance suite, for both versions of the protocol, against the real binary
+	@if command -v npm >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/mcp/run; else echo "mcp: no npm; skipped"; fi
 
 browser: test-bin ## test the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \

@@ -19,7 +19,7 @@ use tokio_util::io::ReaderStream;
 
 use super::trust::{self, CertificateTrust};
 use crate::server::{certificate_path, read_address, read_token};
-use config::{self, ConfigSources, Scheme};
+use config::{self, ConfigSources, Scheme, Settings};
 
 pub(super) use cloud::WebSocket;
 
@@ -103,13 +103,42 @@ impl ServerArgs {
         self.cacert.as_ref()
     }
 
-    /// Finds the URL and the token, without connecting.
-    pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
+    /// Whether the server is one of this machine, which may be started.
+    pub(super) fn is_local(&self) -> bool {
+        self.url.is_none()
+    }
+
+    /// The options as arguments for another process, with absolute paths.
+    pub(super) fn arguments(&self) -> anyhow::Result<Vec<String>> {
+        let mut arguments = Vec::new();
+        if let Some(url) = &self.url {
+            arguments.extend(["--url".to_owned(), url.clone()]);
+        }
+        for (name, path) in [("--home", &self.home), ("--cacert", &self.cacert)] {
+            if let Some(path) = path {
+                let path = std::path::absolute(path)?.display().to_string();
+                arguments.extend([name.to_owned(), path]);
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// The home directory of the server.
+    pub(super) fn home(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.settings()?.home)
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
         let mut given = ConfigSources::environment();
         if let Some(home) = &self.home {
             given.flag("home", home.display().to_string(), "--home");
         }
-        let settings = config::load(&given)?.settings;
+        Ok(config::load(&given)?.settings)
+    }
+
+    /// Finds the URL and the token, without connecting.
+    pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
+        let settings = self.settings()?;
         let certificate = certificate_path(&settings.home);
         let (url, trust) = match &self.url {
             Some(url) => (url.clone(), CertificateTrust::System),
@@ -212,6 +241,23 @@ impl ApiClient {
             map.insert(*name, HeaderValue::try_from(*value)?);
         }
         self.exchange(request.headers(map)).await
+    }
+
+    /// Sends a POST request with JSON, or a GET request, and returns the response whatever its status is.
+    pub(super) async fn open(
+        &self,
+        path: &str,
+        body: Option<String>,
+        headers: HeaderMap,
+    ) -> anyhow::Result<Response> {
+        let request = match body {
+            Some(body) => self
+                .request(Method::POST, path)?
+                .header(CONTENT_TYPE, "application/json")
+                .body(body),
+            None => self.request(Method::GET, path)?,
+        };
+        request.headers(headers).send().await.map_err(|error| self.explain(error))
     }
 
     /// Uploads a file as it is read; `progress` is called with the size of each chunk.

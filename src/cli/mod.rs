@@ -10,6 +10,7 @@ mod exec;
 mod handoffs;
 mod keys;
 mod machine;
+mod mcp;
 mod memory;
 mod names;
 mod progress;
@@ -142,6 +143,8 @@ enum Verb {
     Login(threads::PlainArgs),
     /// Print the configuration for clients of E2B, Daytona or MCP
     Env(env::EnvArgs),
+    /// Serve MCP on standard input and output, or install it in a client
+    Mcp(Box<mcp::McpArgs>),
     /// Show all settings, their values and where they were set
     Config(config::ConfigArgs),
     /// Render the terminal output on standard input
@@ -231,6 +234,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Memory(verb) => memory::memory(verb).await,
         Verb::Handoff(verb) => handoffs::handoffs(verb).await,
         Verb::Share(verb) => share::share(verb).await,
+        Verb::Mcp(args) => mcp::run(*args).await,
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,

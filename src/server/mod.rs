@@ -35,6 +35,7 @@ use background::LocalSandboxes;
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
 use machine::Prewarm;
+use mcp::FixtureMode;
 use store::Store;
 
 pub use compute::{confined, sandboxes};
@@ -94,7 +95,16 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     tasks.spawn(async move { tokio::join!(handoffs.run(stop.clone()), handoffs.notify(stop)) });
     tasks.spawn(adapter::run(adapter.clone(), stopping.clone()));
     let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets: ASSETS };
-    let router = api::router(state, compat::routes(&adapter));
+    let native = api::native_routes(&app);
+    let mcp = mcp::routes(
+        api::internal_routes(&app, native.clone()),
+        &stopping,
+        app.settings.limits.body_bytes,
+        if app.settings.mcp_fixtures { FixtureMode::On } else { FixtureMode::Off },
+    );
+    // A session that is not known is refused, and its client repeats the request in another.
+    let mcp = mcp.layer(axum::middleware::map_response(api::idempotency::release_if_refused));
+    let router = api::router(state, native, compat::routes(&adapter).merge(mcp));
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

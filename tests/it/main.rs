@@ -8,6 +8,7 @@ mod handoff;
 #[allow(dead_code, unused_imports, reason = "not every test module uses every helper")]
 mod harness;
 mod line;
+mod mcp;
 mod projects;
 mod terminal;
 mod tidy;

@@ -2,8 +2,8 @@
 //!
 //! A handler that runs in the connection's own future is dropped at its next `.await` when the client
 //! disconnects: rows may be written and the work they describe never started. Every request that changes
-//! something therefore runs here, except `exec`: a queued command is withdrawn when its client
-//! disconnects, so that handler must notice.
+//! something therefore runs here, except `exec` and `/mcp`: a queued command is withdrawn when its client
+//! disconnects, so those handlers must notice.
 
 use std::sync::Arc;
 
@@ -42,14 +42,16 @@ impl Detached {
     }
 }
 
-/// Whether a request runs to its end without its client.
+/// Whether a request runs to its end without its client. A request to `/mcp` does not, because its client cancels
+/// it by disconnecting; the changes that it makes do.
 pub(super) fn outlives_client(request: &Request) -> bool {
     let changes = match *request.method() {
         Method::POST | Method::PUT | Method::PATCH | Method::DELETE => true,
         Method::GET | Method::HEAD | Method::OPTIONS => false,
         _ => false,
     };
-    changes && !request.uri().path().ends_with("/exec")
+    let path = request.uri().path();
+    changes && !path.ends_with("/exec") && path != "/mcp"
 }
 
 #[cfg(test)]
@@ -71,5 +73,6 @@ mod tests {
         check("GET", "/api/threads", false);
         check("POST", "/api/threads/a/exec", false);
         check("POST", "/api/terminals/a/exec?x=1", false);
+        check("POST", "/mcp", false);
     }
 }

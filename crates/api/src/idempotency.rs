@@ -5,7 +5,7 @@
 //!
 //! The first request with a key is recorded and runs in a task of its own, so that its response is recorded
 //! even if the client disconnects. A repetition waits for it. A response that implies that nothing was done
-//! (5xx, 429) releases the key. If the server was killed in between, a repetition gets an error and nothing
+//! (5xx, 429, a refusal of MCP) releases the key. If the server was killed in between, a repetition gets an error and nothing
 //! is done twice; a handler that can continue the first attempt finds it in [`Keyed`].
 
 use std::{
@@ -187,6 +187,18 @@ impl Scope<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct NotStored;
 
+/// An extension of a response that implies that nothing was done: it releases the key.
+#[derive(Debug, Clone, Copy)]
+struct NothingDone;
+
+/// The middleware of an API that refuses a request before it does anything.
+pub async fn release_if_refused(mut response: Response) -> Response {
+    if !response.status().is_success() {
+        response.extensions_mut().insert(NothingDone);
+    }
+    response
+}
+
 async fn respond(
     running: InFlight,
     named: &AtomicBool,
@@ -201,7 +213,8 @@ async fn respond(
         // The handler has recorded what it created; a repetition finds it.
         return Ok(response);
     }
-    if releases_key(response.status()) {
+    let nothing_done = response.extensions().get::<NothingDone>().is_some();
+    if nothing_done || releases_key(response.status()) {
         if !named.load(Ordering::Acquire) {
             store.forget_key(&running.key).await?;
         }

@@ -67,9 +67,9 @@ mod ws;
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{Request, State},
     http::{Method, Uri},
-    middleware,
+    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use utoipa_axum::router::OpenApiRouter;
@@ -81,9 +81,8 @@ pub use terminals::check_env;
 
 use error::{Code, Problem};
 
-/// Returns all native routes with their document, and the routes of other APIs, behind the guard.
-pub fn router(state: GuardState, others: Router) -> Router {
-    let GuardState { app, assets, .. } = state.clone();
+/// Returns all native routes with their document. They expect what the guard adds to a request.
+pub fn native_routes(app: &App) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(openapi::base())
         .merge(health::routes())
         .merge(login::routes())
@@ -116,11 +115,34 @@ pub fn router(state: GuardState, others: Router) -> Router {
     router
         .merge(older::routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(app.clone())
+}
+
+/// Returns the native routes for callers in this process that act for an admitted request. What changes
+/// something runs to its end without its caller.
+pub fn internal_routes(app: &App, native: Router) -> Router {
+    native.layer(middleware::from_fn_with_state(app.clone(), detach_changes))
+}
+
+async fn detach_changes(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    match detach::outlives_client(&request) {
+        true => app.detached.run(&app.tasks, request, next).await,
+        false => Ok(next.run(request).await),
+    }
+}
+
+/// Returns the native routes and those of other APIs behind the guard.
+pub fn router(state: GuardState, native: Router, others: Router) -> Router {
+    let assets = state.assets;
+    native
         .fallback(move |request: Request| async move {
             (assets.serve)(&request).unwrap_or_else(|| no_route(&request))
         })
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(app)
         .merge(others)
         // Inside the guard, so that responses of programs in sandboxes are forwarded unchanged.
         .layer(middleware::from_fn(gzip::events))

@@ -89,6 +89,9 @@ pub enum ConfigError {
     /// Authentication is off on an address that other machines can reach.
     #[error("no_auth is refused on {0}: without a token only a loopback address is allowed")]
     OpenToAll(SocketAddr),
+    /// Fixtures of a test suite on an address that other machines can reach.
+    #[error("mcp.fixtures is refused on {0}: it is for tests, on a loopback address")]
+    FixturesOpenToAll(SocketAddr),
     /// A token or a session cookie would cross the network in clear text.
     #[error(
         "listening on {0} without TLS is refused: tokens would cross the network in clear text; \
@@ -216,6 +219,9 @@ pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
     }
     if settings.no_auth && !settings.listen.ip().is_loopback() {
         return Err(ConfigError::OpenToAll(settings.listen));
+    }
+    if settings.mcp_fixtures && !settings.listen.ip().is_loopback() {
+        return Err(ConfigError::FixturesOpenToAll(settings.listen));
     }
     if settings.tls.cert.is_some() != settings.tls.key.is_some() {
         return Err(ConfigError::IncompleteTls);

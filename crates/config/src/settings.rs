@@ -21,6 +21,8 @@ pub struct Settings {
     pub behind_proxy: bool,
     /// Default provider, or `auto`.
     pub provider: String,
+    /// Serve the fixtures of the MCP conformance suite.
+    pub mcp_fixtures: bool,
     /// Format of the log on standard error.
     pub log_format: LogFormat,
     /// Minimum log level.

@@ -61,6 +61,8 @@ settings! {
         "a proxy in front of the server terminates TLS; allows plain HTTP on non-loopback addresses";
     "provider" = "auto" => provider,
         "default provider; auto: namespace if this machine supports it, else local";
+    "mcp.fixtures" = "false" => mcp_fixtures,
+        "serve the tools, resources and prompts of the MCP conformance suite; allowed only on a loopback address";
     "log_format" = "text" => log_format,
         "format of the log on standard error: text or json";
     "log_level" = "info" => log_level,
@@ -226,6 +228,7 @@ pub(super) fn blank() -> Settings {
         tls: TlsFiles::default(),
         behind_proxy: false,
         provider: String::new(),
+        mcp_fixtures: false,
         log_format: LogFormat::Text,
         log_level: LogLevel::Info,
         limits: RequestLimits {

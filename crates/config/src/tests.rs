@@ -74,6 +74,8 @@ fn a_plain_server_is_refused_unless_it_is_on_loopback_or_behind_a_proxy() {
     // Encryption does not replace a token.
     let open = listen("0.0.0.0:0", &[tls[0], tls[1], ("no_auth", "true")]);
     assert!(matches!(open, Err(ConfigError::OpenToAll(_))), "{open:?}");
+    let fixtures = listen("0.0.0.0:0", &[tls[0], tls[1], ("mcp.fixtures", "true")]);
+    assert!(matches!(fixtures, Err(ConfigError::FixturesOpenToAll(_))), "{fixtures:?}");
 }
 
 #[test]

@@ -36,11 +36,14 @@ const OLDER_ROUTES: [(&str, &str); 11] = [
     ("GET", "/session/x/pty/x/ws"),
 ];
 
+/// The methods of the Model Context Protocol.
+const MCP_ROUTES: [(&str, &str); 3] = [("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp")];
+
 /// Every route, with the operation of those that are in the document.
 fn routes(client: &Client) -> Vec<(String, String, Value)> {
-    let older =
-        OLDER_ROUTES.map(|(method, path)| (method.to_owned(), path.to_owned(), Value::Null));
-    operations(client).into_iter().chain(older).collect()
+    let others = OLDER_ROUTES.iter().chain(&MCP_ROUTES);
+    let others = others.map(|(method, path)| ((*method).into(), (*path).into(), Value::Null));
+    operations(client).into_iter().chain(others).collect()
 }
 
 /// The only operations that need no token.

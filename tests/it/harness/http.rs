@@ -100,6 +100,12 @@ impl Request {
         self
     }
 
+    /// Sends it to another target.
+    pub fn to(mut self, target: &str) -> Request {
+        self.target = target.to_owned();
+        self
+    }
+
     pub fn without(mut self, name: &str) -> Request {
         self.headers.retain(|(key, _)| key != name);
         self
@@ -171,8 +177,13 @@ impl Request {
     /// Opens a stream of server-sent events.
     #[track_caller]
     pub fn events(&self) -> Events {
-        let stream = self.clone().header("accept", "text/event-stream").start();
-        let mut reader = BufReader::new(stream);
+        self.clone().header("accept", "text/event-stream").stream()
+    }
+
+    /// Sends the request as it is; the response must be a stream of events.
+    #[track_caller]
+    pub fn stream(&self) -> Events {
+        let mut reader = BufReader::new(self.start());
         let mut answer = Answer::head(&mut reader);
         if answer.status != 200 {
             answer.read_body(&mut reader);
@@ -354,6 +365,24 @@ impl Events {
                 "data" => event.data.push_str(value),
                 "" if line.is_empty() && !event.name.is_empty() => return Some(event),
                 _ => {}
+            }
+        }
+    }
+
+    /// Returns the data of the next event that has any; events of MCP have no names.
+    #[track_caller]
+    pub fn next_data(&mut self) -> String {
+        let mut data = String::new();
+        loop {
+            let mut line = String::new();
+            match self.lines.read_line(&mut line) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => panic!("the stream ended"),
+            }
+            match line.trim_end().strip_prefix("data:") {
+                Some(part) => data.push_str(part.trim()),
+                None if line == "\n" && !data.is_empty() => return data,
+                None => {}
             }
         }
     }

@@ -37,9 +37,9 @@ const BANNED_PHRASES: &[&str] = &[
 /// The fewest words of a comment on a private item; a shorter one repeats the name.
 const MIN_COMMENT_WORDS: usize = 4;
 
-/// Derives whose comments are texts of the API document or of the command line.
-const DOCUMENTED_DERIVES: [&str; 6] =
-    ["ToSchema", "IntoParams", "Parser", "Args", "Subcommand", "ValueEnum"];
+/// Derives whose comments are texts of the API document, of MCP tools or of the command line.
+const DOCUMENTED_DERIVES: [&str; 7] =
+    ["ToSchema", "IntoParams", "Parser", "Args", "Subcommand", "ValueEnum", "JsonSchema"];
 
 /// The files of folders except these checks, which list the words, with their paths from the root of the project.
 fn checked(folders: Vec<String>) -> impl Iterator<Item = (String, String)> {
