@@ -27,6 +27,15 @@ pub(crate) fn first_user(slot: u32) -> u32 {
     FIRST_USER + slot * USERS
 }
 
+/// The first of the users that create the user namespaces of containers, one for each slot. They lie below the ranges
+/// of the slots, because container engines accept no user above 2³¹ - 1.
+const FIRST_CREATOR: u32 = FIRST_USER - SLOTS;
+
+/// The machine's user that creates the user namespace of a slot's container.
+pub(crate) fn creator(slot: u32) -> u32 {
+    FIRST_CREATOR + slot
+}
+
 /// The file in an instance's directory that contains the number of its slot.
 const SLOT: &str = "slot";
 

@@ -104,7 +104,7 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     // User 0 inside may be another user here. Outside, only the server can get into the directory above.
     fs::set_permissions(dir.join(HANDOFF).join(HANDOFF), Permissions::from_mode(0o666))?;
     rustix::net::listen(&handoff, 1)?;
-    let user = slot::first_user(slot);
+    let user = slot::creator(slot);
     let user = if sys::may_create_user_namespace(user) { user } else { 0 };
     println!("{READY}{user}");
     io::stdout().flush()?;
