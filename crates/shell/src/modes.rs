@@ -40,7 +40,7 @@ impl TtyModes {
     /// Turns the terminal's echo on again after the run has begun.
     pub fn restore_echo(&self, master: BorrowedFd) {
         if self.echo_hidden {
-            cook(master, Echo::On);
+            cook(master, |_| false);
         }
     }
 
@@ -56,8 +56,11 @@ impl TtyModes {
         }
         self.cooked = true;
         let own = self.at_prompt.as_ref().filter(|_| self.kind.edits_lines());
-        let hides = own.is_some_and(|own| prompt::hides_input(shell, own, master));
-        cook(master, if hides { Echo::Off } else { Echo::On });
+        // This takes a while, so it comes before the modes are read that are then changed.
+        let reads = own.is_some() && prompt::reads_own_terminal(shell, master);
+        cook(master, |modes| {
+            reads || own.is_some_and(|own| prompt::is_echo_turned_off(own, modes))
+        });
     }
 
     /// Restores the modes of the line editor: it does not set them after a bound key, and a command may
@@ -86,21 +89,16 @@ impl TtyModes {
     }
 }
 
-/// Whether the terminal shows what is typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Echo {
-    On,
-    Off,
-}
-
-/// Sets the modes that a program expects: in the line editor's modes, Enter would not end a line.
-fn cook(master: BorrowedFd, echo: Echo) {
+/// Sets the modes that a program expects: in the line editor's modes, Enter would not end a line. The echo stays off if
+/// the program hides its input, which `hides` tells from the current modes.
+fn cook(master: BorrowedFd, hides: impl FnOnce(&Termios) -> bool) {
     let Ok(mut modes) = tcgetattr(master) else { return };
     if modes.local_modes.contains(LocalModes::ECHO) {
         return;
     }
+    let hides = hides(&modes);
     modes.local_modes |= LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
-    if echo == Echo::On {
+    if !hides {
         modes.local_modes |= LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK;
     }
     modes.input_modes |= InputModes::ICRNL;

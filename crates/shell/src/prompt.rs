@@ -108,22 +108,21 @@ pub fn reader(master: BorrowedFd) -> TerminalReader {
     }
 }
 
-/// Returns whether a program has turned the echo off to read a password, given the modes of the line editor. A command
-/// starts with those, so they have no echo, either: what tells is that `read -s` turns more off than a line editor,
-/// and that other programs open the terminal themselves.
-pub fn hides_input(shell: i32, own: &Termios, master: BorrowedFd) -> bool {
-    let (Ok(modes), Ok(group)) = (tcgetattr(master), tcgetpgrp(master)) else {
-        return false;
-    };
-    let turned_off = own.local_modes - modes.local_modes;
+/// Returns whether a program of the foreground reads a terminal that it opened itself, as programs do that ask for a
+/// password. A command starts with the modes of the line editor, which have no echo, so the modes do not tell.
+pub fn reads_own_terminal(shell: i32, master: BorrowedFd) -> bool {
+    let Ok(group) = tcgetpgrp(master) else { return false };
     let leader = group.as_raw_nonzero().get();
-    !modes.local_modes.contains(LocalModes::ECHO)
-        && (turned_off.contains(LocalModes::ECHOK)
-            || procs::all().iter().any(|process| {
-                process.group == leader
-                    && process.pid != shell
-                    && procs::reads_own_terminal(process.pid)
-            }))
+    procs::all().iter().any(|process| {
+        process.group == leader && process.pid != shell && procs::reads_own_terminal(process.pid)
+    })
+}
+
+/// Returns whether a program has turned the echo off, given the modes of the line editor: `read -s` turns more off than
+/// a line editor does.
+pub fn is_echo_turned_off(own: &Termios, modes: &Termios) -> bool {
+    (own.local_modes - modes.local_modes).contains(LocalModes::ECHOK)
+        && !modes.local_modes.contains(LocalModes::ECHO)
 }
 
 /// Returns whether a process of the foreground group sleeps in a read of its terminal.
