@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::{
     client::{ApiClient, ApiResponse, ServerArgs, escape},
     exec, names,
-    reconnect::Reconnect,
+    reconnect::{NOTICE_AFTER, Reconnect},
     show::{self, PrintArgs, line},
     sse::EventStream,
 };
 
 /// How long one request waits for the end of a command.
-const WAIT_MS: u32 = 30_000;
+const WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(
@@ -110,10 +110,12 @@ pub(super) async fn wait(args: WaitArgs) -> anyhow::Result<ExitCode> {
     };
     let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
     let mut reconnect = Reconnect::default();
+    // A command that takes longer is named.
+    let mut wait = NOTICE_AFTER;
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let wait = left.map_or(WAIT_MS.into(), |left| left.as_millis().min(WAIT_MS.into()));
-        let path = format!("/api/commands/{}?wait_ms={wait}", escape(&command));
+        let wait_ms = left.map_or(wait, |left| left.min(wait)).as_millis();
+        let path = format!("/api/commands/{}?wait_ms={wait_ms}", escape(&command));
         match client.get(&path).await {
             Ok(receipt) if exec::has_ended(&receipt) => {
                 if args.form.json {
@@ -125,7 +127,13 @@ pub(super) async fn wait(args: WaitArgs) -> anyhow::Result<ExitCode> {
                 eprintln!("stead: {command} still runs");
                 return Ok(ExitCode::from(exec::TIMED_OUT));
             }
-            Ok(_) => reconnect.connected(),
+            Ok(_) => {
+                reconnect.connected();
+                if wait != WAIT {
+                    eprintln!("stead: waiting for {command}");
+                    wait = WAIT;
+                }
+            }
             Err(error) => reconnect.pause(&client, error).await?,
         }
     }

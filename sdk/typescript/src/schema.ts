@@ -10,7 +10,8 @@ export interface paths {
         };
         /**
          * Get the receipt of a command.
-         * @description The receipt is available while the command runs and after it has ended.
+         * @description The receipt is available while the command runs and after it has ended. With `wait_ms` the response is delayed
+         *     until the command ends.
          */
         get: operations["commands.get"];
         put?: never;
@@ -3916,6 +3917,8 @@ export interface operations {
                  *     by default they are `***`.
                  */
                 reveal?: boolean;
+                /** @description Time to wait for the end of the command, in milliseconds; at most 60000. */
+                wait_ms?: number;
             };
             header?: never;
             path: {

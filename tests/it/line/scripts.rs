@@ -79,10 +79,17 @@ fn a_copy_that_cannot_be_made_is_refused_with_the_reason() {
     assert_eq!(std::fs::read_dir(&local).unwrap().count(), 0, "something is left over");
 }
 
+/// Kills a server and starts another at its address.
+fn restart(server: Server, home: &Home) -> Server {
+    let address = server.address;
+    server.kill();
+    Server::start_at(home, address)
+}
+
 #[test]
 fn waiting_for_a_command_gives_its_status_across_a_restart() {
     let home = Home::new();
-    let mut server = Server::start(&home);
+    let server = Server::start(&home);
     let client = server.client();
     let go = home.path().join("go");
     let command = format!("while [ ! -e '{}' ]; do sleep 0.05; done; (exit 7)", go.display());
@@ -98,9 +105,14 @@ fn waiting_for_a_command_gives_its_status_across_a_restart() {
         .args(["wait", "main", "--json"])
         .env("STEAD_HOME", home.path())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    server.kill_and_start(&home);
+    // It has reached the server and says what it waits for.
+    let mut notice = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut notice).unwrap();
+    assert_eq!(notice, format!("stead: waiting for {id}\n"));
+    let _server = restart(server, &home);
     std::fs::write(&go, "").unwrap();
     assert_eq!(waiting.wait().unwrap().code(), Some(7));
     let receipt: Value = serde_json::from_reader(waiting.stdout.take().unwrap()).unwrap();
@@ -112,7 +124,7 @@ fn waiting_for_a_command_gives_its_status_across_a_restart() {
 #[test]
 fn events_are_followed_across_a_restart() {
     let home = Home::new();
-    let mut server = Server::start(&home);
+    let server = Server::start(&home);
     let mut following = Command::new(env!("CARGO_BIN_EXE_stead"))
         .args(["events", "--json", "--from", "0", "--type", "thread_created", "-n", "2"])
         .env("STEAD_HOME", home.path())
@@ -123,7 +135,7 @@ fn events_are_followed_across_a_restart() {
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     server.client().put("/api/threads/first", json!({})).expect_success();
     assert_eq!(next()["thread_id"], "first");
-    server.kill_and_start(&home);
+    let server = restart(server, &home);
     server.client().put("/api/threads/second", json!({})).expect_success();
     assert_eq!(next()["thread_id"], "second");
     assert!(following.wait().unwrap().success());
