@@ -52,7 +52,7 @@ impl Machine {
     pub(super) fn started(&mut self, now: Instant, actions: &mut Actions) {
         actions.push(Action::TakeFirstDump);
         self.failures = 0;
-        self.first_prompt = Some(now + START_TIMEOUT);
+        self.prompt_due = Some(now + START_TIMEOUT);
         self.phase = MachinePhase::Idle(Idle {
             prompt: PromptState::Unknown,
             poll: Poll::starting(now),
@@ -69,7 +69,7 @@ impl Machine {
         actions: &mut Actions,
     ) {
         let status = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
-        self.first_prompt = None;
+        self.prompt_due = None;
         let mut errexit = Errexit::Restore;
         let by_itself = match std::mem::replace(&mut self.phase, MachinePhase::Absent) {
             MachinePhase::Running(run) if !run.has_begun() => {

@@ -78,7 +78,7 @@ pub struct Machine {
     /// How many shells in a row did not reach their prompt.
     failures: u32,
     /// The deadline of the first prompt of a shell that has read its rc file; `None` once it was drawn.
-    first_prompt: Option<Instant>,
+    prompt_due: Option<Instant>,
     /// The shell to start after the one that the driver has killed.
     replacement: Option<Replacement>,
     /// The terminal ends when its shell exits.
@@ -98,7 +98,7 @@ impl Machine {
             number: 0,
             key: 0,
             failures: 0,
-            first_prompt: None,
+            prompt_due: None,
             replacement: None,
             ends_with_shell: false,
         }
@@ -189,7 +189,7 @@ impl Machine {
         }
         self.keyboard.note(bytes, now);
         if self.keyboard.entered.is_some() {
-            self.note_first_prompt(now);
+            self.note_prompt(now);
         }
         match &mut self.phase {
             MachinePhase::Idle(idle) => {
@@ -231,10 +231,10 @@ impl Machine {
     }
 
     fn tick(&mut self, now: Instant, actions: &mut Actions) {
-        if self.first_prompt.is_some_and(|due| due <= now) {
-            self.note_first_prompt(now);
+        if self.prompt_due.is_some_and(|due| due <= now) {
+            self.note_prompt(now);
         }
-        if !self.is_starting() {
+        if !self.awaits_prompt() {
             self.expire_queued(now, actions);
         }
         match &mut self.phase {
@@ -285,20 +285,26 @@ impl Machine {
             MachinePhase::Idle(idle) => idle.redraw.at.into_iter().chain(idle.poll.at).min(),
             MachinePhase::Absent | MachinePhase::Over => None,
         };
-        let expiry = if self.is_starting() { self.first_prompt } else { self.queue.next_expiry() };
+        let expiry = if self.awaits_prompt() { self.prompt_due } else { self.queue.next_expiry() };
         own.into_iter().chain(expiry).min()
     }
 
-    /// Returns whether no shell can run a command yet.
-    fn is_starting(&self) -> bool {
-        self.first_prompt.is_some()
+    /// Returns whether queued commands wait for nothing but the shell itself.
+    fn awaits_prompt(&self) -> bool {
+        self.prompt_due.is_some()
             || matches!(self.phase, MachinePhase::Absent | MachinePhase::Starting(_))
     }
 
-    /// Notes that the start of the shell is over: it is at its prompt, or a person uses it. The timeouts
-    /// of queued commands begin here.
-    fn note_first_prompt(&mut self, now: Instant) {
-        if self.first_prompt.take().is_some() {
+    /// Notes that queued commands wait for the shell itself, so that their timeouts do not run.
+    fn await_prompt(&mut self, now: Instant) {
+        if !self.queue.is_empty() {
+            self.prompt_due.get_or_insert(now + START_TIMEOUT);
+        }
+    }
+
+    /// Notes that the shell is at its prompt, or that a person uses it. The timeouts of queued commands begin here.
+    fn note_prompt(&mut self, now: Instant) {
+        if self.prompt_due.take().is_some() {
             self.queue.restart_timeouts(now);
         }
     }
@@ -308,11 +314,15 @@ impl Machine {
             actions.push(queued.never_starts(Outcome::NotStarted));
             return;
         }
+        let is_next = self.queue.is_empty() && self.keyboard.entered.is_none();
         self.queue.push(queued);
+        if is_next && matches!(self.phase, MachinePhase::Idle(_) | MachinePhase::Redrawing(_)) {
+            self.await_prompt(now);
+        }
         self.advance(now, actions);
     }
 
-    /// Drops the commands whose timeout has passed. The time that a shell needs to start does not count.
+    /// Drops the commands whose timeout has passed. The time that the shell itself needs does not count.
     fn expire_queued(&mut self, now: Instant, actions: &mut Actions) {
         for queued in self.queue.take_expired(now) {
             actions.push(queued.never_starts(Outcome::NotStarted));

@@ -58,7 +58,6 @@ impl Machine {
             }
             idle.prompt = PromptState::AtPrompt;
             actions.push(Action::SaveModes);
-            self.note_first_prompt(now);
         }
         let MachinePhase::Idle(idle) = &self.phase else { return };
         let snapshot = match idle.prompt {
@@ -67,8 +66,10 @@ impl Machine {
         };
         let redraw = idle.redraw;
         let job = if self.keyboard.entered.is_some() {
+            self.await_prompt(now);
             Job::Capture
         } else {
+            self.note_prompt(now);
             match self.queue.pop() {
                 Some(QueuedJob::Command { spec, attempts, .. }) => {
                     let shown = match self.keyboard.half_typed {

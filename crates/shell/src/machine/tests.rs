@@ -686,6 +686,27 @@ fn a_timeout_begins_when_the_shell_can_run_a_command() {
 }
 
 #[test]
+fn a_timeout_does_not_count_while_an_idle_shell_draws_its_prompt() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let mut machine = Machine::new(capabilities);
+    let now = Instant::now();
+    let late = now + Duration::from_millis(300);
+    let prompt = |shown| {
+        MachineEvent::Answer(Answer::Prompt(PromptProbe { files: true, shown, unread: false }))
+    };
+    machine.launched(now);
+    machine.step(now, MachineEvent::Ready);
+    machine.step(now, MachineEvent::DumpRead { complete: true });
+    machine.step(now, MachineEvent::Typed(b"x"));
+    machine.step(now, MachineEvent::Exec(spec(0, Some(Duration::from_millis(200)))));
+    machine.step(now, prompt(false));
+    let actions = machine.step(late, MachineEvent::Tick);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Finish { .. })), "{actions:?}");
+    let actions = machine.step(late, prompt(true));
+    assert!(actions.iter().any(|action| matches!(action, Action::Start { .. })), "{actions:?}");
+}
+
+#[test]
 fn a_timeout_counts_while_a_person_uses_the_shell() {
     let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
     let mut machine = Machine::new(capabilities);

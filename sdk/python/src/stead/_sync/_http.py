@@ -127,6 +127,8 @@ class Http:
                     response.close()
                 raise api_error(response.status_code, response.headers, problem)
             except (httpx.TransportError, ApiError) as error:
+                # A server that accepted the connection and is gone is being restarted.
+                self._known_server = self._known_server or not isinstance(error, NOT_SENT)
                 if once and not isinstance(error, NOT_SENT):
                     wait = None
                 else:
