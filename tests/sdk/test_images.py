@@ -43,7 +43,7 @@ class Snapshots(unittest.TestCase):
         made = DAYTONA.snapshot.create(CreateSnapshotParams(name="mine", image=image), on_logs=logs.append)
         self.assertEqual((made.name, made.state.value), ("mine", "active"))
         self.assertIn("built", "\n".join(logs))
-        self.assertIn("no image debian:12 here", "\n".join(logs))
+        self.assertIn("this server has no image debian:12", "\n".join(logs))
         sandbox = DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="mine", auto_stop_interval=0))
         self.assertEqual(sandbox.snapshot, "mine")
         self.assertEqual(sandbox.process.exec("cat '/srv/my app/one.txt'; echo $ONE \"$QUOTED\"").result, "1\n1 it's $ONE\n")
