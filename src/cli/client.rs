@@ -21,6 +21,7 @@ use super::trust::{self, CertificateTrust};
 use crate::server::{certificate_path, read_address, read_token};
 use config::{self, ConfigSources, Scheme, Settings};
 
+pub(super) use base::uri::escape;
 pub(super) use cloud::WebSocket;
 
 /// How long connecting to the server may take, with the TLS handshake.
@@ -409,20 +410,6 @@ async fn api_error(response: Response) -> anyhow::Result<ApiError> {
     Ok(ApiError { status, code, detail, retry_after })
 }
 
-/// Percent-encodes a path segment or query value.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,10 +436,5 @@ mod tests {
         let client = ApiClient::new("http://a:1", None, &CertificateTrust::System).unwrap();
         assert!(client.request(Method::GET, "/api/threads/../leases").is_err());
         assert!(client.request(Method::GET, "/api/threads/..a?q=/../").is_ok());
-    }
-
-    #[test]
-    fn names_are_escaped() {
-        assert_eq!(escape("a b/é?"), "a%20b%2F%C3%A9%3F");
     }
 }

@@ -252,6 +252,9 @@ async fn download(
     for entry in tree.client.list(&list, MAX_FILES).await? {
         let path = names::id(&entry, "path")?;
         let below = path.strip_prefix(source).unwrap_or(&path).trim_start_matches('/');
+        if below.split('/').any(|name| name == "..") {
+            bail!("the server listed {path:?}, which leads out of the directory");
+        }
         let local = base.join(below);
         match entry["type"].as_str() {
             Some("directory") => make_directory(&local).await?,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{
     client::{ApiClient, ApiResponse, ServerArgs, escape},
     exec, names,
-    reconnect::{NOTICE_AFTER, Reconnect},
+    reconnect::{NOTICE_AFTER, RETRY_DELAY, Reconnect},
     show::{self, PrintArgs, line},
     sse::EventStream,
 };
@@ -62,6 +62,10 @@ pub(super) async fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
             }
             left -= 1;
             print(args.form, &event.name, event.data)?;
+        }
+        if left > 0 {
+            // The server ended the stream: it is being restarted.
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,5 @@
-//! Shared foundations: the clock, events, metrics, atomic replacement of files, keyed locks, and the
-//! deadlines of outbound calls. Depends on the model only.
+//! Shared foundations: the clock, events, metrics, atomic replacement of files, keyed locks, the
+//! deadlines of outbound calls, and percent-encoding. Depends on the model only.
 
 pub mod clock;
 pub mod durable;
@@ -7,3 +7,4 @@ pub mod event;
 pub mod keyed_lock;
 pub mod metrics;
 pub mod outbound;
+pub mod uri;

@@ -91,3 +91,17 @@ fn remove_unless_taken(path: &Path) -> io::Result<()> {
         Err(_) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_engines_accept_every_creator_and_no_sandbox_has_it() {
+        for slot in [0, SLOTS / 2, SLOTS - 1] {
+            let creator = creator(slot);
+            assert!(creator < FIRST_USER && creator <= i32::MAX as u32, "{creator}");
+        }
+        assert_ne!(creator(0), creator(1));
+    }
+}

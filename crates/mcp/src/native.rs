@@ -13,6 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tower::ServiceExt;
 
+pub(crate) use base::uri::escape;
+
 /// Largest response that is read into memory; the largest that a tool requests is 4 MiB.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// The thread of a client that names none.
@@ -181,24 +183,11 @@ fn internal(error: &dyn std::error::Error) -> NativeProblem {
     }
 }
 
-/// Returns the `thread` parameter of a query. Thread ids need no percent-encoding.
+/// Returns the `thread` parameter of a query.
 fn thread_parameter(query: &str) -> Option<String> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("thread="))?;
-    (!value.is_empty()).then(|| value.to_owned())
-}
-
-/// Percent-encodes a path segment or query value.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let (_, value) = pairs.find(|(name, value)| name == "thread" && !value.is_empty())?;
+    Some(value.into_owned())
 }
 
 /// Builds a target from a path and the query parameters that have a value.
@@ -232,6 +221,7 @@ mod tests {
     fn the_default_thread_comes_from_the_query() {
         assert_eq!(thread_parameter("thread=build"), Some("build".into()));
         assert_eq!(thread_parameter("a=1&thread=b"), Some("b".into()));
+        assert_eq!(thread_parameter("thread=%C3%A9%3F"), Some("é?".into()));
         assert_eq!(thread_parameter("thread="), None);
         assert_eq!(thread_parameter(""), None);
     }

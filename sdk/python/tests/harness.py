@@ -106,7 +106,12 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(self._target)
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                # The server is being restarted. The next connection may reach it.
+                client.close()
+                continue
             self._connections += 1
             budget = None if self._connections % 10 == 0 else self._random.randint(*self._range)
             threading.Thread(target=self._forward, args=(client, server, None), daemon=True).start()

@@ -18,7 +18,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("host", &["shell", "wire"]),
     ("model", &[]),
     ("chaos", &[]),
-    ("mcp", &[]),
+    ("mcp", &["base"]),
     ("config", &[]),
     ("base", &["model"]),
     ("store", &["model"]),

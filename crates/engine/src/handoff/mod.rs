@@ -179,14 +179,10 @@ impl Handoffs {
             let found = self.get(id).await;
             let is_open = matches!(&found, Ok(Some(handoff)) if handoff.is_open());
             let is_late = Instant::now() >= deadline;
-            if is_open && !is_late {
-                // Fails when the hand-off is settled, which drops the sender.
-                let _ = tokio::time::timeout_at(deadline, waiter.changed()).await;
-            }
-            self.shared.waiters.leave(id, waiter);
             if !is_open || is_late {
                 return found;
             }
+            let _ = tokio::time::timeout_at(deadline, waiter.settled()).await;
         }
     }
 

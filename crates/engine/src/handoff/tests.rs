@@ -124,8 +124,14 @@ async fn a_waiter_gets_the_answer_and_no_channel_is_left() {
     let asked = world.open(HandoffKind::Input, 60).await;
     let now = world.handoffs.wait(&asked.handoff_id, Instant::now()).await.unwrap();
     assert_eq!(now, Some(asked.clone()), "a deadline that is over returns the open hand-off");
-    let (handoffs, id) = (world.handoffs.clone(), asked.handoff_id.clone());
     let deadline = Instant::now() + WAIT_TIMEOUT;
+    {
+        let mut leaves = Box::pin(world.handoffs.wait(&asked.handoff_id, deadline));
+        assert!(futures_util::poll!(leaves.as_mut()).is_pending());
+        assert_eq!(world.handoffs.shared.waiters.count(), 1);
+    }
+    assert_eq!(world.handoffs.shared.waiters.count(), 0, "a client that leaves leaves no channel");
+    let (handoffs, id) = (world.handoffs.clone(), asked.handoff_id.clone());
     let waiting = tokio::spawn(async move { handoffs.wait(&id, deadline).await });
     let answered = world.handoffs.answer(&asked.handoff_id, text("blue")).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap(), Some(answered));

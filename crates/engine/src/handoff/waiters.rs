@@ -11,20 +11,39 @@ use model::HandoffId;
 #[derive(Debug, Default)]
 pub(super) struct Waiters(Mutex<HashMap<HandoffId, watch::Sender<()>>>);
 
+/// A request that waits. Its channel is released when the last one is dropped, also by a client that disconnects.
+pub(super) struct HandoffWaiter<'a> {
+    waiters: &'a Waiters,
+    id: &'a HandoffId,
+    channel: Option<watch::Receiver<()>>,
+}
+
+impl HandoffWaiter<'_> {
+    /// Waits until the hand-off is settled.
+    pub(super) async fn settled(&mut self) {
+        if let Some(channel) = &mut self.channel {
+            // Fails when the sender is dropped.
+            let _ = channel.changed().await;
+        }
+    }
+}
+
+impl Drop for HandoffWaiter<'_> {
+    fn drop(&mut self) {
+        self.channel = None;
+        let mut waiting = self.waiters.0.lock();
+        if waiting.get(self.id).is_some_and(|sender| sender.receiver_count() == 0) {
+            waiting.remove(self.id);
+        }
+    }
+}
+
 impl Waiters {
     /// Subscribes before the row is read, so that no change in between is missed.
-    pub(super) fn subscribe(&self, id: &HandoffId) -> watch::Receiver<()> {
+    pub(super) fn subscribe<'a>(&'a self, id: &'a HandoffId) -> HandoffWaiter<'a> {
         let mut waiting = self.0.lock();
-        waiting.entry(id.clone()).or_insert_with(|| watch::Sender::new(())).subscribe()
-    }
-
-    /// Releases the channel of a hand-off without waiters. The last waiter calls it when it leaves.
-    pub(super) fn leave(&self, id: &HandoffId, waiter: watch::Receiver<()>) {
-        drop(waiter);
-        let mut waiting = self.0.lock();
-        if waiting.get(id).is_some_and(|sender| sender.receiver_count() == 0) {
-            waiting.remove(id);
-        }
+        let sender = waiting.entry(id.clone()).or_insert_with(|| watch::Sender::new(()));
+        HandoffWaiter { waiters: self, id, channel: Some(sender.subscribe()) }
     }
 
     /// Wakes the waiters of a hand-off.

@@ -63,7 +63,7 @@ pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError
     match create(plan, user).await {
         // An engine that maps users itself does not have this one.
         Err(error) if user != 0 => {
-            tracing::debug!(container = launch.name, %error, "starting a container as user 0");
+            tracing::warn!(container = launch.name, %error, "a container shares the limits of the machine's user 0");
             engine.remove(&launch.name).await.map_err(failed(STARTING))?;
             create(plan, 0).await?;
         }
