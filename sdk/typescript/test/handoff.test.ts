@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { ConflictError, EchoOnError, InvalidRequestError } from "../dist/index.js";
-import { test, withServer } from "./harness.js";
+import { ConflictError, EchoOnError, InvalidRequestError, NotWaitingError } from "../dist/index.js";
+import { test, until, withServer } from "./harness.js";
 
 const setup = withServer();
 
@@ -37,9 +37,13 @@ test("a secret is refused where the terminal would show it", async () => {
   const { terminalId } = await setup.thread().exec("true");
   const { handoffs } = setup.client;
   const asked = await handoffs.ask(terminalId, { kind: "secret", reason: "The password" });
-  const refused = await handoffs
-    .answer(asked.handoffId, { secret: "hunter2" })
-    .catch((error: unknown) => error);
+  // Until the shell is at its prompt again, nothing waits for input.
+  const refused = await until("the prompt", async () => {
+    const error: unknown = await handoffs
+      .answer(asked.handoffId, { secret: "hunter2" })
+      .catch((error: unknown) => error);
+    return error instanceof NotWaitingError ? undefined : error;
+  });
   assert.ok(refused instanceof EchoOnError, String(refused));
   assert.ok(!refused.message.includes("hunter2"));
   assert.equal((await handoffs.get(asked.handoffId)).status, "open");

@@ -105,7 +105,9 @@ fn a_secret_is_typed_without_echo_and_never_given_as_an_option() {
     // A pipe works, too; here no program asks any more.
     let route = world.ask(json!({"kind": "secret", "reason": "Again?"}));
     let id = route.rsplit('/').next().unwrap();
-    let refused = stead(&world.home, &["handoffs", "answer", id], "hunter2\n");
-    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(stderr.contains("(echo_on, 409)"), "{stderr}");
+    wait_for("the prompt, where the terminal would show it", || {
+        let refused = stead(&world.home, &["handoffs", "answer", id], "hunter2\n");
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        if stderr.contains("(echo_on, 409)") { Ok(()) } else { Err(stderr) }
+    });
 }
