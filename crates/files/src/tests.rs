@@ -215,8 +215,10 @@ fn a_race_with_links_never_leads_outside() {
             let _ = std::fs::rename(root.join("kept"), root.join("inside"));
         }
     });
-    let mut seen = 0;
-    for _ in 0..4000 {
+    let (mut seen, mut rounds) = (0, 0);
+    // On a busy machine the two may take turns so that one round after another finds the link.
+    while rounds < 4000 || seen == 0 {
+        rounds += 1;
         match fixture.read("inside/secret") {
             Ok(text) => {
                 assert_eq!(text, "inside");
@@ -233,7 +235,6 @@ fn a_race_with_links_never_leads_outside() {
     }
     stop.store(true, Ordering::Relaxed);
     racer.join().unwrap();
-    assert!(seen > 0);
     assert_eq!(std::fs::read_dir(fixture.temp.path().join("outside")).unwrap().count(), 1);
 }
 

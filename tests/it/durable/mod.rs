@@ -195,7 +195,7 @@ fn a_hundred_clients_that_never_read_do_not_affect_others() {
     let quiet = client.post("/api/threads/t/terminals", json!({"cmd": ["sh"]})).expect(201);
     let quiet = quiet["terminal_id"].as_str().unwrap();
     let flood_pid = shell_pid(&client, &flooded);
-    type_line(&client, &flooded, "yes");
+    type_line(&client, &flooded, "seq inf");
     let before = resident_kb(server.pid());
     let target = format!("/api/terminals/{flooded}/ws?mode=viewer");
     let stuck: Vec<_> = (0..50).map(|_| client.socket(&target, &[]).ok().unwrap()).collect();

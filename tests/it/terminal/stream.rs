@@ -106,7 +106,7 @@ fn clients_that_never_read_do_not_affect_others() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
-    let id = open(&client, "s", json!({"cmd": ["yes"]}));
+    let id = open(&client, "s", json!({"cmd": ["seq", "inf"]}));
     let before = memory(server.pid());
     let target = format!("/api/terminals/{id}/ws?mode=viewer");
     let stuck: Vec<_> = (0..100).map(|_| client.socket(&target, &[]).unwrap()).collect();
