@@ -79,6 +79,9 @@ enum Verb {
     Wait(events::WaitArgs),
     /// Copy files and directories to or from a thread or sandbox
     Cp(copy::CopyArgs),
+    /// List the TCP ports that programs of a thread listen on
+    #[command(after_help = "Examples:\n  stead ports build\n  stead ports build --json")]
+    Ports(threads::ThreadArgs),
     /// Send input to a terminal
     Send(terminals::SendArgs),
     /// Print the screen of a terminal
@@ -213,6 +216,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Output(args) => exec::output(args).await,
         Verb::Wait(args) => events::wait(args).await,
         Verb::Cp(args) => copy::cp(args).await,
+        Verb::Ports(args) => threads::ports(args).await,
         Verb::Events(args) => events::events(args).await,
         Verb::Send(args) => terminals::send(args).await,
         Verb::Snapshot(args) => terminals::snapshot(args).await,

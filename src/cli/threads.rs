@@ -316,6 +316,14 @@ pub(super) async fn resume(of: ThreadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `stead ports`: the TCP ports that programs listen on.
+pub(super) async fn ports(of: ThreadArgs) -> anyhow::Result<ExitCode> {
+    let path = format!("/api/threads/{}/ports", escape(&of.thread));
+    let items = of.target.client()?.list(&path, MAX_ITEMS).await?;
+    of.form.list(&items, &[("port", "/port")])?;
+    Ok(ExitCode::SUCCESS)
+}
+
 #[derive(Debug, Args)]
 pub(super) struct PlainArgs {
     #[command(flatten)]

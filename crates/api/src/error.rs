@@ -220,7 +220,9 @@ impl From<TerminalError> for Problem {
             TerminalError::QueueFull => Code::TooManyRequests,
             TerminalError::InputFull => Code::TooManyRequests,
             TerminalError::NotDriver { .. } => Code::NotDriver,
-            TerminalError::NotDrivable | TerminalError::NoSecrets => Code::NotSupported,
+            TerminalError::NotDrivable | TerminalError::NoSecrets | TerminalError::NoPorts => {
+                Code::NotSupported
+            }
             TerminalError::NotReading => Code::NotWaiting,
             TerminalError::Visible => Code::EchoOn,
             TerminalError::NotKept => Code::Gone,

@@ -38,6 +38,7 @@ mod origin;
 pub mod page;
 mod params;
 pub mod pass;
+mod ports;
 mod project_archive;
 mod project_cleanup;
 mod project_sessions;
@@ -50,6 +51,7 @@ mod removal;
 mod sandboxes;
 mod secrets;
 mod sessions;
+mod shapes;
 mod shares;
 mod sign_in_page;
 mod signal;
@@ -89,6 +91,7 @@ pub fn native_routes(app: &App) -> Router {
         .merge(docs::routes())
         .merge(threads::routes())
         .merge(thread_put::routes())
+        .merge(ports::routes())
         .merge(messages::routes())
         .merge(sessions::routes())
         .merge(terminals::routes())

@@ -7,6 +7,7 @@
 mod cgroup;
 pub mod client;
 pub mod log;
+mod ports;
 mod pty;
 mod serve;
 mod socket;

@@ -97,10 +97,6 @@ impl NativeApi {
         read(self.send(Method::PUT, target, HeaderMap::new(), Body::empty()).await?).await
     }
 
-    pub(crate) async fn delete(&self, target: &str) -> Result<NativeReply, NativeProblem> {
-        read(self.send(Method::DELETE, target, HeaderMap::new(), Body::empty()).await?).await
-    }
-
     /// Sends a request whose response is a stream of events. Some routes answer a repetition with JSON instead.
     pub(crate) async fn stream(
         &self,

@@ -150,6 +150,10 @@ messages! {
             pid: u32, /// The terminal's offset at that time.
             offset: u64, /// When.
             time_ms: u64 }
+        /// Answers `Ports`.
+        147 => PortsReply { /// Of the request.
+            seq: u32, /// The TCP ports that programs listen on, in ascending order.
+            ports: Vec<u16> }
     }
 }
 
@@ -163,7 +167,8 @@ impl Event {
             | Self::LogChunk { seq, .. }
             | Self::ExecChunk { seq, .. }
             | Self::StateReply { seq, .. }
-            | Self::MetricsReply { seq, .. } => Some(*seq),
+            | Self::MetricsReply { seq, .. }
+            | Self::PortsReply { seq, .. } => Some(*seq),
             Self::Hello { .. }
             | Self::Output { .. }
             | Self::Resized { .. }

@@ -129,6 +129,7 @@ impl<A: Field, B: Field> Field for (A, B) {
 }
 
 impl ListItem for String {}
+impl ListItem for u16 {}
 impl ListItem for Vec<u8> {}
 impl<A: Field, B: Field> ListItem for (A, B) {}
 

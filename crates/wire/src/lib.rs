@@ -41,7 +41,8 @@ pub const FEATURES: u64 = features::EXEC
     | features::CGROUP
     | features::END_WITH_PROGRAM
     | features::WITHDRAW
-    | features::TYPE_SECRET;
+    | features::TYPE_SECRET
+    | features::PORTS;
 
 /// The bits of `features` in the two `Hello` messages.
 pub mod features {
@@ -57,6 +58,8 @@ pub mod features {
     pub const WITHDRAW: u64 = 1 << 4;
     /// `TypeSecret` is understood.
     pub const TYPE_SECRET: u64 = 1 << 5;
+    /// `Ports` is understood.
+    pub const PORTS: u64 = 1 << 6;
 }
 
 #[cfg(test)]

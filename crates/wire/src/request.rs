@@ -218,6 +218,9 @@ messages! {
             /// The bytes to type, at most [`MAX_DATA`](super::MAX_DATA) bytes.
             data: Vec<u8>,
         }
+        /// Answered by [`PortsReply`](super::Event::PortsReply), or by a `Reply` on failure.
+        32 => Ports { /// Repeated in the answer.
+            seq: u32 }
     }
 }
 
@@ -253,6 +256,7 @@ impl Request {
             | Self::Replace { seq, .. }
             | Self::Upgrade { seq, .. }
             | Self::Metrics { seq }
+            | Self::Ports { seq }
             | Self::Shutdown { seq }
             | Self::Show { seq, .. }
             | Self::EndWithProgram { seq, .. }

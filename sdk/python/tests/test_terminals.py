@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from harness import Server
 
 import stead
 from stead import PROMPT, Stead, Terminal, Thread
@@ -33,6 +34,10 @@ def test_the_prompt_is_awaited_until_the_typed_line_has_ended(terminal: Terminal
         terminal.type(f"sleep 0.1; done{number}=1\r")
         terminal.wait_for(PROMPT)
         assert next(iter(terminal.history())).command == f"sleep 0.1; done{number}=1"
+
+
+def test_listening_ports_are_listed(server: Server, thread: Thread) -> None:
+    assert int(server.address.rsplit(":", 1)[1]) in thread.ports()
 
 
 def test_waiting_for_text_has_a_limit(terminal: Terminal) -> None:

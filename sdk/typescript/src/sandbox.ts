@@ -94,6 +94,11 @@ export class Sandbox extends ExecTarget {
     return this.#latest;
   }
 
+  /** Returns the TCP ports that programs in the sandbox listen on, in ascending order. */
+  ports(options: CallOptions = {}): Promise<number[]> {
+    return this.thread.ports(options);
+  }
+
   /** Changes the name, labels or lifetime. */
   async update(settings: SandboxSettings, options: CallOptions = {}): Promise<SandboxInfo> {
     const request = { ...options, path: { id: this.id }, body: snakeKeys(settings) };

@@ -126,6 +126,16 @@ export class Thread extends ExecTarget {
     return this.transport.call("get", "/api/threads/{tid}/lease", { ...options, path: { tid: this.id } });
   }
 
+  /**
+   * Returns the TCP ports that programs listen on, in ascending order. Without a sandbox (provider `local`) these are
+   * the ports of the machine.
+   */
+  async ports(options: CallOptions = {}): Promise<number[]> {
+    const request = { ...options, path: { tid: this.id } };
+    const found = await this.transport.call("get", "/api/threads/{tid}/ports", request);
+    return found.items.map((item) => item.port);
+  }
+
   /** Pauses the instance. The next command resumes it. */
   pause(options: CallOptions = {}): Promise<LeaseInfo> {
     const request = { ...options, path: { tid: this.id }, repeat: "same" } as const;

@@ -140,3 +140,21 @@ fn events_are_followed_across_a_restart() {
     assert_eq!(next()["thread_id"], "second");
     assert!(following.wait().unwrap().success());
 }
+
+#[test]
+fn listening_ports_are_printed_and_a_stopped_thread_has_none() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    client.put("/api/threads/main", json!({})).expect_success();
+    assert_eq!(succeed(&home, &["ports", "--json"]), "[]\n", "nothing is started to list ports");
+    client.post("/api/threads/main/exec", json!({"command": "true"})).expect(200);
+    let listed: Value = serde_json::from_str(&succeed(&home, &["ports", "--json"])).unwrap();
+    let own = json!({"port": server.address.port()});
+    assert!(listed.as_array().unwrap().contains(&own), "{listed}");
+    let table = succeed(&home, &["ports", "main"]);
+    assert_eq!(table.lines().next(), Some("PORT"), "{table}");
+    assert!(table.lines().any(|line| line == server.address.port().to_string()), "{table}");
+    let missing = refused(&home, &["ports", "nothing"]);
+    assert!(missing.contains("not_found, 404"), "{missing}");
+}

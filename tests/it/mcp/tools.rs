@@ -208,6 +208,37 @@ fn sandboxes_are_created_listed_and_forked() {
 }
 
 #[test]
+fn a_person_is_asked_and_the_answer_is_awaited_again() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let reason = json!({"reason": "Which branch?", "options": ["main", "dev"], "wait_ms": 0});
+    let asked = data(&client, "ask_person", reason);
+    assert_eq!((&asked["status"], &asked["option"]), (&"open".into(), &Value::Null), "{asked}");
+    let id = asked["handoff_id"].as_str().unwrap();
+    let open = client.get("/api/handoffs?status=open").expect(200);
+    assert_eq!(open["items"][0]["handoff_id"], id);
+    assert_eq!(open["items"][0]["kind"], "input");
+    let waiting = std::thread::spawn({
+        let (client, id) = (client.clone(), id.to_owned());
+        move || call(&client, "ask_person", json!({"handoff_id": id}))
+    });
+    let answer = json!({"option": "dev", "text": "until Friday"});
+    client.post(&format!("/api/handoffs/{id}/answer"), answer).expect(200);
+    let answered = waiting.join().unwrap();
+    assert_eq!(answered["content"][0]["text"], "answered: dev; until Friday");
+    assert_eq!(answered["structuredContent"]["option"], "dev");
+    let approval = json!({"kind": "approval", "reason": "Deploy?", "wait_ms": 0});
+    let approval = data(&client, "ask_person", approval);
+    let route = format!("/api/handoffs/{}", approval["handoff_id"].as_str().unwrap());
+    client.post(&format!("{route}/decline"), json!({})).expect(200);
+    let declined = data(&client, "ask_person", json!({"handoff_id": approval["handoff_id"]}));
+    assert_eq!(declined["status"], "declined");
+    let both = failure(&client, "ask_person", json!({"reason": "x", "handoff_id": id}));
+    assert!(both.contains("either reason or handoff_id"), "{both}");
+}
+
+#[test]
 fn listening_ports_are_listed() {
     let home = Home::new();
     let server = Server::start(&home);
@@ -246,7 +277,7 @@ fn unknown_names_are_refused_and_fixtures_are_off() {
         .iter()
         .map(|tool| tool["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names.len(), 18, "{names:?}");
+    assert_eq!(names.len(), 19, "{names:?}");
     for (method, params, code) in [
         ("tools/call", json!({"name": "test_simple_text"}), -32602),
         ("resources/read", json!({"uri": "test://static-text"}), -32602),

@@ -1,6 +1,6 @@
 //! Commands that end with their request, and information about the sandbox.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use axum::{
     extract::{Path, State},
@@ -41,11 +41,10 @@ pub(super) async fn work_dir(ToolboxSandbox(sandbox): ToolboxSandbox) -> axum::J
 /// The ports that programs listen on.
 pub(super) async fn ports(
     State(app): State<Adapter>,
-    sandbox: ToolboxSandbox,
+    ToolboxSandbox(sandbox): ToolboxSandbox,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(str::to_owned).to_vec();
-    let result = run(&app, &sandbox, "cat", tables, Env::new(), None, Some(30)).await?;
-    Ok(axum::Json(json!({"ports": listening(&String::from_utf8_lossy(&result.stdout))})))
+    let ports = app.terminals.ports(&sandbox.thread.lease_id).await?;
+    Ok(axum::Json(json!({"ports": ports})))
 }
 
 /// Whether a program listens on a port.
@@ -59,17 +58,6 @@ pub(super) async fn port_in_use(
     let axum::Json(all) = ports(State(app), sandbox).await?;
     let used = all["ports"].as_array().is_some_and(|all| all.contains(&json!(port)));
     Ok(axum::Json(json!({"isInUse": used})))
-}
-
-/// The listening ports in the kernel's socket tables.
-fn listening(tables: &str) -> BTreeSet<u16> {
-    let port = |line: &str| {
-        let mut fields = line.split_whitespace().skip(1);
-        let (local, state) = (fields.next()?, fields.nth(1)?);
-        let (_, port) = local.rsplit_once(':').filter(|_| state == "0A")?;
-        u16::from_str_radix(port, 16).ok()
-    };
-    tables.lines().filter_map(port).collect()
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -181,19 +169,4 @@ pub(super) async fn code_run(
     let mut args = vec!["-c".to_owned(), text, cmd.to_owned(), request.code];
     args.extend(request.argv.or(params.argv).unwrap_or_default());
     answer(run(&app, &sandbox, "/bin/bash", args, envs, None, request.timeout).await?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_parsed_from_the_socket_tables_of_the_kernel() {
-        let tables = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
-            0: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000\n   \
-            1: 0100007F:1F42 0100007F:D431 01 00000000:00000000 00:00000000\n   \
-            0: 00000000000000000000000000000000:0050 0000:0000 0A 00000000:00000000\n";
-        assert_eq!(listening(tables), BTreeSet::from([80, 8001]));
-        assert_eq!(listening(""), BTreeSet::new());
-    }
 }

@@ -37,6 +37,9 @@ pub enum TerminalError {
     /// The host is of an earlier version, or the provider has no PTYs.
     #[error("secrets cannot be typed into terminals of this provider")]
     NoSecrets,
+    /// The host is of an earlier version, or the provider has none inside.
+    #[error("the ports of this provider's sandboxes cannot be listed")]
+    NoPorts,
     /// Another client is the driver.
     #[error("{} has the keyboard; take over first", .driver.as_deref().unwrap_or("no client"))]
     NotDriver { driver: Option<String> },

@@ -28,6 +28,7 @@ mod options;
 mod output;
 mod output_source;
 mod owner;
+mod ports;
 mod reap;
 mod recorder;
 mod recovery;

@@ -181,6 +181,11 @@ impl Host {
             Request::Metrics { seq } => {
                 Ok(Some(Event::MetricsReply { seq, values: self.metrics() }))
             }
+            Request::Ports { seq } => {
+                let ports = crate::ports::listening();
+                let ports = ports.map_err(|error| Refusal(ReplyCode::Failed, error.to_string()))?;
+                Ok(Some(Event::PortsReply { seq, ports: ports.into_iter().collect() }))
+            }
             Request::Shutdown { seq } => {
                 self.shut_down();
                 ok(seq)

@@ -3,6 +3,7 @@
 mod commands;
 mod exec;
 mod files;
+mod people;
 mod sandboxes;
 mod terminals;
 mod tool;
@@ -142,6 +143,15 @@ pub(crate) static CATALOG: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
             terminals::rollback,
         ),
         ToolEntry::new(
+            "ask_person",
+            "Ask a person",
+            "Asks a person for input, an approval, or a secret that a program in the terminal waits for, and \
+             waits for the answer. A question stays open after the call: its result then has status `open`, \
+             and a call with its handoff_id waits again.",
+            ToolEffect::Additive,
+            people::ask_person,
+        ),
+        ToolEntry::new(
             "memory_read",
             "Read a memory",
             "Reads a memory of the thread's project. Memories outlive threads and sandboxes.",
@@ -184,6 +194,6 @@ mod tests {
             assert_eq!(output["type"], "object", "{}", tool.name);
             assert!(tool.annotations.as_ref().unwrap().read_only_hint.is_some(), "{}", tool.name);
         }
-        assert_eq!(names.len(), 18);
+        assert_eq!(names.len(), 19);
     }
 }

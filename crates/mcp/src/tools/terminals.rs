@@ -1,6 +1,6 @@
 //! Tools for terminals: the screen, typing, ports, rollback, fork.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -15,18 +15,16 @@ const MAX_SCROLLBACK_LINES: u64 = 1000;
 /// How long `type` waits by default before it returns the screen.
 const DEFAULT_SETTLE_MS: u64 = 200;
 const MAX_SETTLE_MS: u64 = 10_000;
-/// The timeout of the command that reads the ports.
-const PORTS_TIMEOUT_MS: u64 = 5000;
 
 /// Whether a thread that does not exist is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MissingThread {
+pub(super) enum MissingThread {
     Create,
     Refuse,
 }
 
 /// Returns the given terminal, or the default terminal of the thread.
-async fn terminal_id(
+pub(super) async fn terminal_id(
     native: &NativeApi,
     terminal_id: Option<String>,
     thread: Option<&str>,
@@ -179,40 +177,22 @@ pub(crate) struct PortsArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ListeningPorts {
     /// TCP ports that programs listen on, in ascending order.
-    ports: BTreeSet<u16>,
+    ports: Vec<u16>,
 }
 
-/// Reads the kernel's tables in a terminal of their own, so that the shells of the thread are not disturbed.
 pub(crate) async fn ports(
     call: ToolCall,
     arguments: PortsArguments,
 ) -> Result<ToolReply<ListeningPorts>, ToolError> {
     let thread = escape(call.native.thread(arguments.thread.as_deref()));
-    call.native.get(&format!("/api/threads/{thread}/terminal")).await?;
-    let target = format!("/api/threads/{thread}/terminals");
-    let terminal = call.native.post(&target, &json!({"shell": "sh"})).await?.json();
-    let terminal = format!("/api/terminals/{}", terminal["terminal_id"].as_str().unwrap_or("?"));
-    let command = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null";
-    let exec = json!({"command": command, "timeout_ms": PORTS_TIMEOUT_MS});
-    let receipt = call.native.post(&format!("{terminal}/exec"), &exec).await;
-    call.native.delete(&format!("{terminal}?wait=false")).await?;
-    let ports = listening(receipt?.json()["stdout"].as_str().unwrap_or_default());
+    let listed = call.native.get(&format!("/api/threads/{thread}/ports")).await?.json();
+    let items = listed["items"].as_array().into_iter().flatten();
+    let ports: Vec<u16> = items.filter_map(|item| item["port"].as_u64()?.try_into().ok()).collect();
     let text = match ports.is_empty() {
         true => "no program listens on a port".to_owned(),
         false => ports.iter().map(u16::to_string).collect::<Vec<_>>().join("\n"),
     };
     Ok(ToolReply::Done { text, data: ListeningPorts { ports } })
-}
-
-/// Returns the ports of sockets in the state LISTEN (0A) in the kernel's tables.
-fn listening(tables: &str) -> BTreeSet<u16> {
-    let port = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (address, state) = (fields.get(1)?, fields.get(3)?);
-        let (_, port) = address.rsplit_once(':')?;
-        (*state == "0A").then(|| u16::from_str_radix(port, 16).ok())?
-    };
-    tables.lines().filter_map(port).collect()
 }
 
 /// Selects a version of a terminal's state.
@@ -316,14 +296,5 @@ mod tests {
         assert_eq!(sequence("Up"), Some("\u{1b}[A".into()));
         assert_eq!(sequence("C-1"), None);
         assert_eq!(sequence("Entre"), None);
-    }
-
-    #[test]
-    fn only_listening_sockets_are_ports() {
-        let tables = "  sl  local_address rem_address   st\n\
-            0: 0100007F:1F40 00000000:0000 0A 0\n\
-            1: 0100007F:1F41 0100007F:9999 01 0\n\
-            0: 00000000000000000000000000000000:0050 0:0000 0A 0\n";
-        assert_eq!(listening(tables), BTreeSet::from([80, 8000]));
     }
 }

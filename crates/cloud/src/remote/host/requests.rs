@@ -131,8 +131,9 @@ impl RemoteHost {
                 let values = vec![("terminals".to_owned(), self.terminals.len() as u64)];
                 Ok(Some(Event::MetricsReply { seq, values }))
             }
-            // Without a PTY there is no program that reads a terminal without echo.
+            // Without a PTY there is no program that reads a terminal without echo. The sockets are at the vendor.
             Request::Upgrade { .. }
+            | Request::Ports { .. }
             | Request::EndWithProgram { .. }
             | Request::TypeSecret { .. } => Err(ReplyCode::Unsupported.into()),
             Request::Exec { .. } => self.exec(connection, seq, request),

@@ -130,7 +130,8 @@ fn forward(event: Event, inner: &LinkShared) -> Option<String> {
         | Event::CommandOutput { .. }
         | Event::ExecChunk { .. }
         | Event::StateReply { .. }
-        | Event::MetricsReply { .. } => return None,
+        | Event::MetricsReply { .. }
+        | Event::PortsReply { .. } => return None,
     };
     let terminals = inner.terminals.lock();
     let listener = terminals.get(terminal)?;

@@ -155,6 +155,14 @@ impl HostLink {
         }
     }
 
+    /// Returns the TCP ports that programs listen on, in ascending order.
+    pub async fn ports(&self) -> Result<Vec<u16>, LinkError> {
+        match self.call(|seq| Request::Ports { seq }).await? {
+            Event::PortsReply { ports, .. } => Ok(ports),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Forwards the events of `terminal` to `channels`.
     pub fn listen(&self, terminal: &str, channels: TerminalChannels) {
         let listener = Listener { channels, behind: false };
@@ -252,6 +260,7 @@ fn limit_of(request: &Request) -> (&'static str, Duration) {
         Request::ReadLog { .. } => "host.read_log",
         Request::Show { .. } => "host.show",
         Request::Metrics { .. } => "host.metrics",
+        Request::Ports { .. } => "host.ports",
         Request::Shutdown { .. } => "host.shutdown",
         Request::Exec { .. } => "host.exec",
         Request::State { .. } => "host.state",

@@ -34,6 +34,14 @@ class AsyncThreadShell(AsyncShell):
         """Returns the claim on compute, with the running instance."""
         return Lease.from_json(await self._http.get(f"{self._base}/lease"))
 
+    async def ports(self) -> list[int]:
+        """Returns the TCP ports that programs listen on, in ascending order.
+
+        Without a sandbox (provider `local`) these are the ports of the machine.
+        """
+        found = await self._http.get(f"{self._base}/ports")
+        return [item["port"] for item in found["items"]]
+
 
 class AsyncThread(AsyncThreadShell):
     """A thread: a task with a shell, files and terminals.

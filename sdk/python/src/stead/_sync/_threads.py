@@ -35,6 +35,14 @@ class ThreadShell(Shell):
         """Returns the claim on compute, with the running instance."""
         return Lease.from_json(self._http.get(f"{self._base}/lease"))
 
+    def ports(self) -> list[int]:
+        """Returns the TCP ports that programs listen on, in ascending order.
+
+        Without a sandbox (provider `local`) these are the ports of the machine.
+        """
+        found = self._http.get(f"{self._base}/ports")
+        return [item["port"] for item in found["items"]]
+
 
 class Thread(ThreadShell):
     """A thread: a task with a shell, files and terminals.
