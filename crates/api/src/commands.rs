@@ -22,6 +22,7 @@ use super::{
     params::{CommandPath, TerminalPath},
     receipt::{self, CommandReceipt, MAX_RECEIPT_OUTPUT_BYTES, StateChanges},
     secrets::Secrets,
+    shapes::BinarySchema,
     signal,
     target::{TargetCommand, TargetTerminal},
 };
@@ -114,7 +115,7 @@ struct OutputQuery {
 #[utoipa::path(get, path = "/api/commands/{id}/output", tag = "exec",
     operation_id = "commands.output", params(CommandPath, OutputQuery),
     responses((status = 200, description = "The bytes. `X-Offset` and `X-Next-Offset` give their range; `X-End: true` means that no more \
-        output can follow", body = Vec<u8>,
+        output can follow", body = BinarySchema,
         content_type = "application/octet-stream")))]
 async fn output(
     State(app): State<App>,

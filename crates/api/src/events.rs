@@ -110,7 +110,7 @@ struct LedgerView {
     /// Id of the affected resource.
     subject: String,
     /// The reason and other details.
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, Value>)]
     detail: Value,
 }
 

@@ -17,6 +17,7 @@ use super::{
     extract::{Json, Path, Query},
     page::{self, List},
     params::ThreadPath,
+    shapes::BinarySchema,
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use engine::project::InstanceFiles;
@@ -106,7 +107,7 @@ pub(super) enum FileFormat {
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/read", tag = "files",
     operation_id = "files.read", params(ThreadPath, ReadFileQuery),
     responses((status = 200, description = "The content. `X-Size` and `ETag` describe the whole file",
-        content((Vec<u8> = "application/octet-stream"), (FileText = "application/json"))),
+        content((BinarySchema = "application/octet-stream"), (FileText = "application/json"))),
         (status = 206, description = "The requested range")))]
 async fn read(
     State(app): State<App>,
@@ -142,7 +143,7 @@ struct WriteFileQuery {
 /// With `If-None-Match: *` the file must not exist; with `If-Match` it must not have changed.
 #[utoipa::path(put, path = "/api/threads/{tid}/fs/write", tag = "files",
     operation_id = "files.write", params(ThreadPath, WriteFileQuery),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = BinarySchema, content_type = "application/octet-stream"),
     responses((status = 200, description = "The file was replaced", body = WrittenFile),
         (status = 201, description = "The file was created", body = WrittenFile)))]
 async fn write(

@@ -39,6 +39,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(decline))
 }
 
+/// The id in a path, which may be no id at all. An alias, because the document generator describes every `Path<String>`
+/// itself.
+type GivenId = String;
+
 /// Longest `wait_ms` that a request may have.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Default time until a hand-off expires: a day.
@@ -306,7 +310,7 @@ struct HandoffWait {
     responses((status = 200, description = "The hand-off", body = HandoffView)))]
 async fn show(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Path(name): Path<GivenId>,
     Query(query): Query<HandoffWait>,
 ) -> Result<axum::Json<HandoffView>, Problem> {
     let id = parsed(&name)?;
@@ -381,7 +385,7 @@ fn check_text(text: Option<&str>) -> Result<(), Problem> {
     responses((status = 200, description = "The answered hand-off", body = HandoffView)))]
 async fn answer(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Path(name): Path<GivenId>,
     Json(answer): Json<AnswerRequest>,
 ) -> Result<axum::Json<HandoffView>, Problem> {
     let id = parsed(&name)?;
@@ -405,7 +409,7 @@ struct DeclineRequest {
     responses((status = 200, description = "The declined hand-off", body = HandoffView)))]
 async fn decline(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Path(name): Path<GivenId>,
     OptionalJson(declined): OptionalJson<DeclineRequest>,
 ) -> Result<axum::Json<HandoffView>, Problem> {
     let id = parsed(&name)?;

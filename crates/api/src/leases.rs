@@ -12,6 +12,7 @@ use super::{
     extract::{OptionalJson, Path, Query},
     page::{self, List},
     params::LeasePath,
+    shapes::MetricsSchema,
 };
 use model::{InstanceState, Lease, LeaseId, ThreadId};
 use provider::{Fidelity, Metrics};
@@ -75,7 +76,7 @@ struct InstanceView {
     #[schema(value_type = String)]
     started_at: Timestamp,
     /// Resource usage; null if it cannot be measured.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<MetricsSchema>)]
     metrics: Option<Metrics>,
 }
 

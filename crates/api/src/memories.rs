@@ -17,6 +17,7 @@ use super::{
     files::{self, FileFormat},
     page::List,
     params::ProjectPath,
+    shapes::BinarySchema,
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use ::files::{Above, FileError, Tree, TreePath};
@@ -140,7 +141,7 @@ struct MemoryQuery {
 #[utoipa::path(get, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
     operation_id = "memories.read", params(MemoryPath, MemoryQuery),
     responses((status = 200, description = "The content; for a directory, a page of its entries",
-        content((Vec<u8> = "application/octet-stream"), (FileText = "application/json")))))]
+        content((BinarySchema = "application/octet-stream"), (FileText = "application/json")))))]
 async fn read(
     State(app): State<App>,
     Path(MemoryPath { id, store, path }): Path<MemoryPath>,
@@ -190,7 +191,7 @@ async fn read(
 /// Creates missing parent directories. `If-None-Match: *` and `If-Match` are supported.
 #[utoipa::path(put, path = "/api/projects/{id}/memories/{store}/{*path}", tag = "projects",
     operation_id = "memories.write", params(MemoryPath),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = BinarySchema, content_type = "application/octet-stream"),
     responses((status = 200, description = "The memory was replaced", body = WrittenFile),
         (status = 201, description = "The memory was created", body = WrittenFile)))]
 async fn write(

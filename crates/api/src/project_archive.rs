@@ -16,6 +16,7 @@ use super::{
     extract::Path,
     params::ProjectPath,
     projects::{ProjectView, project_view},
+    shapes::BinarySchema,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
 use engine::project::ImportLimits;
@@ -29,7 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 /// Export a project as a zstd-compressed tar archive.
 #[utoipa::path(get, path = "/api/projects/{id}/export", tag = "projects",
     operation_id = "projects.export", params(ProjectPath),
-    responses((status = 200, description = "The archive. `X-Disk-Bytes` is the size of the project on disk", body = Vec<u8>,
+    responses((status = 200, description = "The archive. `X-Disk-Bytes` is the size of the project on disk", body = BinarySchema,
         content_type = "application/zstd")))]
 async fn export(State(app): State<App>, Path(id): Path<ProjectId>) -> Result<Response, Problem> {
     app.projects.project(&id).await?;
@@ -73,7 +74,7 @@ struct ImportedProject {
 ///
 /// The project keeps its id unless the id is taken.
 #[utoipa::path(post, path = "/api/projects/import", tag = "projects",
-    operation_id = "projects.import", request_body(content = Vec<u8>, content_type = "application/zstd"),
+    operation_id = "projects.import", request_body(content = BinarySchema, content_type = "application/zstd"),
     responses((status = 201, description = "The imported project", body = ImportedProject)))]
 async fn import(
     State(app): State<App>,

@@ -15,6 +15,7 @@ use super::{
     page::{self, List},
     params::ProjectPath,
     removal::RemovalQuery,
+    shapes::ProjectConfigSchema,
 };
 use engine::project::{ProjectChoices, cleanup};
 use model::{BackendKind, Project, ProjectConfig, ProjectId};
@@ -41,11 +42,11 @@ pub(super) struct ProjectView {
     /// Tags set by clients.
     tags: BTreeSet<String>,
     /// Settings of this project that differ from the defaults.
-    #[schema(value_type = Object)]
+    #[schema(value_type = ProjectConfigSchema)]
     config: ProjectConfig,
     /// The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
     /// (database). Routes of `config` take precedence over the setting `project.routes` of the server.
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, String>)]
     routes: BTreeMap<String, BackendKind>,
     /// Whether the project is exempt from automatic deletion.
     pinned: bool,
@@ -148,7 +149,7 @@ struct NewProject {
     /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
     /// Settings of this project that differ from the defaults.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<ProjectConfigSchema>)]
     config: Option<ProjectConfig>,
 }
 
@@ -191,7 +192,7 @@ struct ProjectPatch {
     /// Tags set by clients.
     tags: Option<BTreeSet<String>>,
     /// Settings of this project that differ from the defaults.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<ProjectConfigSchema>)]
     config: Option<ProjectConfig>,
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{App, error::Problem, page::List};
+use super::{App, error::Problem, page::List, shapes::CapabilitiesSchema};
 use provider::{Capabilities, Fidelity, ProviderError};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -23,7 +23,7 @@ struct ProviderView {
     available: bool,
     /// Capabilities of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Object)]
+    #[schema(value_type = CapabilitiesSchema)]
     capabilities: Option<Capabilities>,
     /// What a suspended instance keeps: `filesystem`, `memory` or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use wire::Stream;
 
-use super::{App, error::Problem, secrets::Secrets, signal};
+use super::{
+    App,
+    error::Problem,
+    secrets::Secrets,
+    shapes::{CwdChangeSchema, EnvChangeSchema},
+    signal,
+};
 
 /// Most bytes of each stream in a receipt; `/output` has the rest.
 pub(super) const MAX_RECEIPT_OUTPUT_BYTES: u64 = 1 << 20;
@@ -70,10 +76,10 @@ pub(super) struct CommandReceipt {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct StateChanges {
     /// Change of the working directory, `{from, to}`; null if there is none.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<CwdChangeSchema>)]
     cwd: Option<CwdChange>,
     /// Changes of the exported environment, `{set, unset}`.
-    #[schema(value_type = Object)]
+    #[schema(value_type = EnvChangeSchema)]
     env: EnvChange,
 }
 

@@ -17,6 +17,7 @@ use super::{
     params::SandboxPath,
     providers::{check_provider, check_settings},
     removal::RemovalQuery,
+    shapes::EgressSchema,
     snapshots::{self, NewSnapshot, SnapshotView},
     terminals::check_env,
 };
@@ -72,10 +73,10 @@ struct SandboxRequest {
     #[schema(value_type = Option<String>)]
     disk: Option<Value>,
     /// Rules for outgoing connections.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<EgressSchema>)]
     egress: Option<Value>,
     /// Environment variables of its shells.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<Env>,
     /// Lifetime in seconds; unlimited if omitted. A use after the lifetime starts a new one.
     timeout_s: Option<u64>,

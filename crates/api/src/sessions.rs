@@ -12,6 +12,7 @@ use super::{
     extract::{Path, Query},
     page::{self, List},
     params::ThreadPath,
+    shapes::SessionPolicySchema,
 };
 use model::{ChatSession, EndReason, SessionPolicy, SessionState, SessionStatus, ThreadId};
 use store::Page;
@@ -50,7 +51,7 @@ struct SessionView {
     #[schema(value_type = String)]
     expires_at: Timestamp,
     /// Limits of the session.
-    #[schema(value_type = Object)]
+    #[schema(value_type = SessionPolicySchema)]
     policy: SessionPolicy,
 }
 

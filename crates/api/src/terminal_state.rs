@@ -15,6 +15,7 @@ use super::{
     page::{List, PageQuery},
     params::TerminalPath,
     secrets::Secrets,
+    shapes::CauseSchema,
     target::TargetTerminal,
     terminals::{TerminalView, check_env, check_name},
 };
@@ -53,7 +54,6 @@ struct TerminalStateView {
     /// Working directory of the shell.
     cwd: String,
     /// Changes of the environment since the start; null for a removed variable.
-    #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
 }
 
@@ -92,7 +92,7 @@ struct VersionView {
     /// Working directory of the shell.
     cwd: String,
     /// What caused the version.
-    #[schema(value_type = Object)]
+    #[schema(value_type = CauseSchema)]
     cause: Cause,
     /// Creation time.
     #[schema(value_type = String)]
@@ -133,10 +133,9 @@ struct VersionDetail {
     /// Working directory of the shell.
     cwd: String,
     /// The exported environment.
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, String>)]
     env: Env,
     /// Sections of the state as shell source, by name.
-    #[schema(value_type = Object)]
     sections: BTreeMap<String, String>,
     /// With `since`: variables that only the other version exports.
     #[serde(skip_serializing_if = "Vec::is_empty")]

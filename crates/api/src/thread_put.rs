@@ -12,6 +12,7 @@ use super::{
     error::Problem,
     extract::{OptionalJson, Path},
     providers::{check_provider, check_settings},
+    shapes::SandboxSettingsSchema,
     terminals::check_env,
     threads::{ThreadView, thread_view},
 };
@@ -52,7 +53,7 @@ struct ThreadRequest {
     provider: Option<String>,
     /// Image, limits and egress of its sandbox, `{image, memory, cpus, processes, disk, egress}`; cannot be
     /// changed later.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<SandboxSettingsSchema>)]
     sandbox: Option<serde_json::Value>,
     /// Id of a lease to share; cannot be changed later.
     #[schema(value_type = Option<String>)]
@@ -60,7 +61,7 @@ struct ThreadRequest {
     /// Limits of its sessions.
     policy: Option<PolicyRequest>,
     /// Environment variables of its shells.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<Env>,
     /// Initial working directory of its shells.
     cwd: Option<String>,

@@ -314,7 +314,6 @@ struct DefaultTerminal {
     /// Working directory of the shell.
     cwd: String,
     /// Changes of the environment since the start; null for a removed variable.
-    #[schema(value_type = Object)]
     env_delta: BTreeMap<String, Option<String>>,
     /// Version of its state.
     version: u64,

@@ -21,18 +21,13 @@ export type CamelKeys<T> = T extends readonly (infer Item)[]
  * The fields of responses that contain a map or free-form JSON. A test compares them with the API document.
  */
 export const OPAQUE_FIELDS: ReadonlySet<string> = new Set([
-  "capabilities",
-  "cause",
-  "config",
-  "cwd",
   "detail",
   "env",
   "env_delta",
   "labels",
-  "metrics",
-  "policy",
   "routes",
   "sections",
+  "set",
 ]);
 
 const camel = (name: string): string =>

@@ -1593,6 +1593,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/threads/{tid}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the TCP ports that programs of a thread listen on.
+         * @description Without a sandbox (provider `local`) these are the ports of the machine.
+         */
+        get: operations["threads.list_ports"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/threads/{tid}/resume": {
         parameters: {
             query?: never;
@@ -1857,6 +1877,11 @@ export interface components {
         BTreeMap: {
             [key: string]: string;
         };
+        /**
+         * Format: binary
+         * @description Bytes of a file or stream.
+         */
+        Binary: string;
         /** @enum {string} */
         BusyAction: "wait" | "fail";
         /** @description An action of the clean-up on one project. */
@@ -2053,6 +2078,13 @@ export interface components {
             /** @description Whether the cursor is visible. */
             visible: boolean;
         };
+        /** @description A change of the working directory. */
+        CwdChange: {
+            /** @description The directory before. */
+            from: string;
+            /** @description The directory afterwards. */
+            to: string;
+        };
         /**
          * @description A refusal to answer.
          * @example {
@@ -2077,7 +2109,9 @@ export interface components {
             /** @description Working directory of the shell. */
             cwd: string;
             /** @description Changes of the environment since the start; null for a removed variable. */
-            env_delta: Record<string, unknown>;
+            env_delta: {
+                [key: string]: string | null;
+            };
             /**
              * Format: int64
              * @description Version of its state.
@@ -2087,6 +2121,24 @@ export interface components {
             created_at: string;
             /** @description Time of the last change. */
             updated_at: string;
+        };
+        /** @description Allowed outgoing connections of a sandbox. */
+        EgressPolicy: string | string[] | components["schemas"]["EgressRules"];
+        /** @description Rules for outgoing connections, beneath the default of the server. */
+        EgressRules: {
+            /** @description Addresses, networks and names; takes precedence over `deny`. */
+            allow?: string[];
+            /** @description Addresses and networks. */
+            deny?: string[];
+        };
+        /** @description A change of the exported environment. */
+        EnvChange: {
+            /** @description Variables with a new value. */
+            set: {
+                [key: string]: string;
+            };
+            /** @description Names of removed variables. */
+            unset: string[];
         };
         /**
          * @description Changes to the exported environment.
@@ -2104,6 +2156,24 @@ export interface components {
             set?: components["schemas"]["BTreeMap"];
             /** @description Names of the variables to remove. */
             unset?: string[];
+        };
+        /** @description How often an instance reached its limits since it was created. */
+        ExceededLimits: {
+            /**
+             * Format: int64
+             * @description Processes that were killed at the memory limit.
+             */
+            out_of_memory: number;
+            /**
+             * Format: int64
+             * @description Processes that could not be created at the process limit.
+             */
+            processes: number;
+            /**
+             * Format: int64
+             * @description How often processes were killed for exceeding the disk quota.
+             */
+            disk: number;
         };
         /**
          * @description A command to run.
@@ -2288,6 +2358,56 @@ export interface components {
             /** @description What the export could not include. */
             left_out: string[];
         };
+        /** @description Resource limits of an instance. */
+        InstanceLimits: {
+            /**
+             * Format: int64
+             * @description Memory in bytes.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Thousandths of a CPU.
+             */
+            milli_cpus: number;
+            /**
+             * Format: int64
+             * @description Number of processes and threads.
+             */
+            processes: number;
+            /**
+             * Format: int64
+             * @description Disk space in bytes; absent if it is not limited.
+             */
+            disk_bytes?: number;
+        };
+        /** @description Resource usage of an instance. */
+        InstanceMetrics: {
+            /**
+             * Format: int64
+             * @description CPU time since the instance was created, in microseconds.
+             */
+            cpu_us: number;
+            /**
+             * Format: int64
+             * @description Memory in bytes, with shared pages counted proportionally.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Number of processes.
+             */
+            processes: number;
+            /**
+             * Format: int64
+             * @description Used disk space in bytes.
+             */
+            disk_bytes: number;
+            /** @description Limits of the instance; absent if it has none. */
+            limits?: components["schemas"]["InstanceLimits"];
+            /** @description How often limits were reached; absent if there are none. */
+            exceeded?: components["schemas"]["ExceededLimits"];
+        };
         /** @description The instance of a lease. */
         InstanceView: {
             /** @description Id of the instance. */
@@ -2296,8 +2416,7 @@ export interface components {
             state: string;
             /** @description Start time. */
             started_at: string;
-            /** @description Resource usage; null if it cannot be measured. */
-            metrics?: Record<string, unknown> | null;
+            metrics?: components["schemas"]["InstanceMetrics"] | null;
         };
         /** @description The current or latest command of a terminal. */
         LastCommand: {
@@ -2370,7 +2489,9 @@ export interface components {
             /** @description Id of the affected resource. */
             subject: string;
             /** @description The reason and other details. */
-            detail: Record<string, unknown>;
+            detail: {
+                [key: string]: unknown;
+            };
         };
         /** @description One page of a list. */
         List_CleanupCandidate: {
@@ -2580,7 +2701,22 @@ export interface components {
                 /** @description Id of the affected resource. */
                 subject: string;
                 /** @description The reason and other details. */
-                detail: Record<string, unknown>;
+                detail: {
+                    [key: string]: unknown;
+                };
+            }[];
+            /** @description The `cursor` of the next page; null on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
+        List_ListeningPort: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /**
+                 * Format: int32
+                 * @description Number of the TCP port.
+                 */
+                port: number;
             }[];
             /** @description The `cursor` of the next page; null on the last page. */
             next_cursor?: string | null;
@@ -2614,12 +2750,14 @@ export interface components {
                 /** @description Tags set by clients. */
                 tags: string[];
                 /** @description Settings of this project that differ from the defaults. */
-                config: Record<string, unknown>;
+                config: components["schemas"]["ProjectConfig"];
                 /**
                  * @description The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
                  *     (database). Routes of `config` take precedence over the setting `project.routes` of the server.
                  */
-                routes: Record<string, unknown>;
+                routes: {
+                    [key: string]: string;
+                };
                 /** @description Whether the project is exempt from automatic deletion. */
                 pinned: boolean;
                 /** @description Time of its automatic deletion without further activity; null means never. */
@@ -2647,7 +2785,7 @@ export interface components {
                 /** @description Whether the provider can be used on this machine. */
                 available: boolean;
                 /** @description Capabilities of the provider. */
-                capabilities?: Record<string, unknown>;
+                capabilities?: components["schemas"]["ProviderCapabilities"];
                 /** @description What a suspended instance keeps: `filesystem`, `memory` or `none`. */
                 suspend?: string | null;
                 /** @description Number of instances in the warm pool, if there is one. */
@@ -2746,7 +2884,7 @@ export interface components {
                 /** @description Time at which the session expires without further activity, or at which it ended. */
                 expires_at: string;
                 /** @description Limits of the session. */
-                policy: Record<string, unknown>;
+                policy: components["schemas"]["SessionPolicy"];
             }[];
             /** @description The `cursor` of the next page; null on the last page. */
             next_cursor?: string | null;
@@ -2829,7 +2967,9 @@ export interface components {
                 /** @description Working directory of the shell. */
                 cwd: string;
                 /** @description Changes of the environment since the start; null for a removed variable. */
-                env_delta: Record<string, unknown>;
+                env_delta: {
+                    [key: string]: string | null;
+                };
                 /**
                  * Format: int64
                  * @description Version of its state.
@@ -2929,7 +3069,7 @@ export interface components {
                 /** @description Working directory of the shell. */
                 cwd: string;
                 /** @description What caused the version. */
-                cause: Record<string, unknown>;
+                cause: components["schemas"]["VersionCause"];
                 /** @description Creation time. */
                 at: string;
                 /** @description Sections of the state that differ from the previous version. */
@@ -2937,6 +3077,19 @@ export interface components {
             }[];
             /** @description The `cursor` of the next page; null on the last page. */
             next_cursor?: string | null;
+        };
+        /**
+         * @description A port that a program listens on.
+         * @example {
+         *       "port": 8000
+         *     }
+         */
+        ListeningPort: {
+            /**
+             * Format: int32
+             * @description Number of the TCP port.
+             */
+            port: number;
         };
         /** @description The liveness of the server. */
         Liveness: {
@@ -3063,8 +3216,7 @@ export interface components {
             description?: string | null;
             /** @description Tags set by clients. */
             tags?: string[] | null;
-            /** @description Settings of this project that differ from the defaults. */
-            config?: Record<string, unknown> | null;
+            config?: components["schemas"]["ProjectConfig"] | null;
         };
         /**
          * @description A session to open.
@@ -3168,6 +3320,22 @@ export interface components {
             /** @description For invalid input: every invalid field. */
             errors?: components["schemas"]["FieldError"][];
         };
+        /** @description Settings of a project that differ from the defaults. */
+        ProjectConfig: {
+            /** @description The backend of the files below a prefix: `filesystem`, `state` or `store`. */
+            routes?: {
+                [key: string]: string;
+            };
+            /** @description Whether the instance is stopped when the last client disconnects. */
+            stop_on_disconnect?: boolean;
+            /** @description Whether a stopped instance is recreated when a client reconnects. */
+            recreate_on_reconnect?: boolean;
+            /**
+             * Format: int32
+             * @description Idle days after which cleanup deletes the project.
+             */
+            cleanup_after_days?: number;
+        };
         /** @description Activity in a project. */
         ProjectCounts: {
             /**
@@ -3204,8 +3372,7 @@ export interface components {
             description?: string | null;
             /** @description Tags set by clients. */
             tags?: string[] | null;
-            /** @description Settings of this project that differ from the defaults. */
-            config?: Record<string, unknown> | null;
+            config?: components["schemas"]["ProjectConfig"] | null;
         };
         /** @description A thread with an open session. */
         ProjectSession: {
@@ -3233,12 +3400,14 @@ export interface components {
             /** @description Tags set by clients. */
             tags: string[];
             /** @description Settings of this project that differ from the defaults. */
-            config: Record<string, unknown>;
+            config: components["schemas"]["ProjectConfig"];
             /**
              * @description The backend of each route of the project's file tree: `filesystem` (disk), `state` (memory) or `store`
              *     (database). Routes of `config` take precedence over the setting `project.routes` of the server.
              */
-            routes: Record<string, unknown>;
+            routes: {
+                [key: string]: string;
+            };
             /** @description Whether the project is exempt from automatic deletion. */
             pinned: boolean;
             /** @description Time of its automatic deletion without further activity; null means never. */
@@ -3252,6 +3421,17 @@ export interface components {
             /** @description Time of the last change. */
             updated_at: string;
         };
+        /** @description Capabilities of a provider. */
+        ProviderCapabilities: {
+            /** @description Whether terminals are real PTYs. */
+            hosted: boolean;
+            /** @description What a paused instance keeps: `memory`, `filesystem` or `none`. */
+            pause: string;
+            /** @description Whether resource usage is measured. */
+            metrics: boolean;
+            /** @description The mechanisms that isolate instances; empty if there are none. */
+            isolation: string[];
+        };
         /** @description A provider of compute. */
         ProviderView: {
             /** @description Name of the provider. */
@@ -3261,7 +3441,7 @@ export interface components {
             /** @description Whether the provider can be used on this machine. */
             available: boolean;
             /** @description Capabilities of the provider. */
-            capabilities?: Record<string, unknown>;
+            capabilities?: components["schemas"]["ProviderCapabilities"];
             /** @description What a suspended instance keeps: `filesystem`, `memory` or `none`. */
             suspend?: string | null;
             /** @description Number of instances in the warm pool, if there is one. */
@@ -3367,10 +3547,11 @@ export interface components {
             processes?: number | null;
             /** @description Disk limit, e.g. `10g`. */
             disk?: string | null;
-            /** @description Rules for outgoing connections. */
-            egress?: Record<string, unknown> | null;
+            egress?: components["schemas"]["EgressPolicy"] | null;
             /** @description Environment variables of its shells. */
-            env?: Record<string, unknown> | null;
+            env?: {
+                [key: string]: string;
+            } | null;
             /**
              * Format: int64
              * @description Lifetime in seconds; unlimited if omitted. A use after the lifetime starts a new one.
@@ -3382,6 +3563,29 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+        };
+        /** @description Settings of a sandbox. */
+        SandboxSettings: {
+            /** @description Image whose files it starts with. */
+            image?: string;
+            /** @description Snapshot whose files it starts with. */
+            snapshot?: string;
+            /**
+             * Format: double
+             * @description Number of CPUs.
+             */
+            cpus?: number;
+            /** @description Memory limit, e.g. `512m`. */
+            memory?: string;
+            /**
+             * Format: int64
+             * @description Maximum number of processes and threads.
+             */
+            processes?: number;
+            /** @description Disk limit, e.g. `10g`. */
+            disk?: string;
+            /** @description Allowed outgoing connections. */
+            egress?: components["schemas"]["EgressPolicy"];
         };
         /**
          * @description What a suspension or a fork keeps.
@@ -3492,6 +3696,31 @@ export interface components {
             /** @description The limit that ended the search early. */
             reason?: string | null;
         };
+        /** @description Limits of a session. */
+        SessionPolicy: {
+            /**
+             * Format: int64
+             * @description Seconds without activity after which the session expires.
+             */
+            idle_timeout_s: number;
+            /**
+             * Format: int64
+             * @description Seconds after which the session expires in any case.
+             */
+            max_duration_s: number;
+            /** @description What happens to the instance when the session ends: `keep`, `pause` or `stop`. */
+            on_expiry: string;
+            /**
+             * Format: double
+             * @description Maximum running time of the instance during the session, in hours; absent if there is no limit.
+             */
+            max_running_hours?: number;
+            /**
+             * Format: double
+             * @description Maximum cost of the instance during the session; absent if there is no limit.
+             */
+            max_cost?: number;
+        };
         /** @description The record of a session. */
         SessionRecordView: {
             /** @description Id of the session. */
@@ -3526,7 +3755,7 @@ export interface components {
             /** @description Time at which the session expires without further activity, or at which it ended. */
             expires_at: string;
             /** @description Limits of the session. */
-            policy: Record<string, unknown>;
+            policy: components["schemas"]["SessionPolicy"];
         };
         /** @description A share link, without its secret. */
         ShareView: {
@@ -3586,10 +3815,9 @@ export interface components {
         };
         /** @description Changes of a command to the state of its shell. */
         StateChanges: {
-            /** @description Change of the working directory, `{from, to}`; null if there is none. */
-            cwd?: Record<string, unknown> | null;
+            cwd?: components["schemas"]["CwdChange"] | null;
             /** @description Changes of the exported environment, `{set, unset}`. */
-            env: Record<string, unknown>;
+            env: components["schemas"]["EnvChange"];
         };
         /**
          * @description Standard input for a command. Needs `data`, `data_base64` or `eof`.
@@ -3651,7 +3879,9 @@ export interface components {
             /** @description Working directory of the shell. */
             cwd: string;
             /** @description Changes of the environment since the start; null for a removed variable. */
-            env_delta: Record<string, unknown>;
+            env_delta: {
+                [key: string]: string | null;
+            };
         };
         /** @description A terminal and its live state. */
         TerminalView: {
@@ -3686,7 +3916,9 @@ export interface components {
             /** @description Working directory of the shell. */
             cwd: string;
             /** @description Changes of the environment since the start; null for a removed variable. */
-            env_delta: Record<string, unknown>;
+            env_delta: {
+                [key: string]: string | null;
+            };
             /**
              * Format: int64
              * @description Version of its state.
@@ -3732,16 +3964,14 @@ export interface components {
             project_id?: string | null;
             /** @description Provider of its lease; cannot be changed later. */
             provider?: string | null;
-            /**
-             * @description Image, limits and egress of its sandbox, `{image, memory, cpus, processes, disk, egress}`; cannot be
-             *     changed later.
-             */
-            sandbox?: Record<string, unknown> | null;
+            sandbox?: components["schemas"]["SandboxSettings"] | null;
             /** @description Id of a lease to share; cannot be changed later. */
             lease_id?: string | null;
             policy?: components["schemas"]["PolicyRequest"] | null;
             /** @description Environment variables of its shells. */
-            env?: Record<string, unknown> | null;
+            env?: {
+                [key: string]: string;
+            } | null;
             /** @description Initial working directory of its shells. */
             cwd?: string | null;
             /** @description Labels set by clients. */
@@ -3854,6 +4084,25 @@ export interface components {
             /** @description Makes repeated requests safe: input with the same id is typed once. */
             write_id?: string | null;
         };
+        /** @description What caused a version of a terminal's state. */
+        VersionCause: {
+            /** @description `created`, `exec`, `typed`, `patch`, `rollback` or `fork`. */
+            kind: string;
+            /** @description Id of the command, for `exec`. */
+            command_id?: string;
+            /**
+             * Format: int64
+             * @description The restored version, for `rollback`.
+             */
+            to?: number;
+            /** @description Id of the copied terminal, for `fork`. */
+            from?: string;
+            /**
+             * Format: int64
+             * @description The copied version, for `fork`.
+             */
+            version?: number;
+        };
         /** @description The content of one version of a terminal's state. */
         VersionDetail: {
             /** @description Id of the terminal. */
@@ -3866,9 +4115,13 @@ export interface components {
             /** @description Working directory of the shell. */
             cwd: string;
             /** @description The exported environment. */
-            env: Record<string, unknown>;
+            env: {
+                [key: string]: string;
+            };
             /** @description Sections of the state as shell source, by name. */
-            sections: Record<string, unknown>;
+            sections: {
+                [key: string]: string;
+            };
             /** @description With `since`: variables that only the other version exports. */
             unset?: string[];
         };
@@ -3882,7 +4135,7 @@ export interface components {
             /** @description Working directory of the shell. */
             cwd: string;
             /** @description What caused the version. */
-            cause: Record<string, unknown>;
+            cause: components["schemas"]["VersionCause"];
             /** @description Creation time. */
             at: string;
             /** @description Sections of the state that differ from the previous version. */
@@ -4006,7 +4259,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": number[];
+                    "application/octet-stream": components["schemas"]["Binary"];
                 };
             };
             /** @description An error; `code` identifies it */
@@ -4171,6 +4424,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description Id of the hand-off */
                 id: string;
             };
             cookie?: never;
@@ -4202,6 +4456,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the hand-off */
                 id: string;
             };
             cookie?: never;
@@ -4237,6 +4492,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the hand-off */
                 id: string;
             };
             cookie?: never;
@@ -4767,7 +5023,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/zstd": number[];
+                "application/zstd": components["schemas"]["Binary"];
             };
         };
         responses: {
@@ -4949,7 +5205,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/zstd": number[];
+                    "application/zstd": components["schemas"]["Binary"];
                 };
             };
             /** @description An error; `code` identifies it */
@@ -5073,7 +5329,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": number[];
+                    "application/octet-stream": components["schemas"]["Binary"];
                     "application/json": components["schemas"]["FileText"];
                 };
             };
@@ -5104,7 +5360,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/octet-stream": number[];
+                "application/octet-stream": components["schemas"]["Binary"];
             };
         };
         responses: {
@@ -7117,7 +7373,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": number[];
+                    "application/octet-stream": components["schemas"]["Binary"];
                     "application/json": components["schemas"]["FileText"];
                 };
             };
@@ -7302,7 +7558,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/octet-stream": number[];
+                "application/octet-stream": components["schemas"]["Binary"];
             };
         };
         responses: {
@@ -7459,6 +7715,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LeaseView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "threads.list_ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the thread */
+                tid: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ports, in ascending order */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["List_ListeningPort"];
                 };
             };
             /** @description An error; `code` identifies it */

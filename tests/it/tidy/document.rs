@@ -54,6 +54,12 @@ fn the_document_can_be_used_to_generate_clients() {
         if name.contains("{*") || name.contains(" /session/") {
             wrong.push(format!("{name} does not belong into the document"));
         }
+        let mut parameters = BTreeSet::new();
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            if !parameters.insert((parameter["in"].to_string(), parameter["name"].to_string())) {
+                wrong.push(format!("{name}: {} is described twice", parameter["name"]));
+            }
+        }
         for (kind, body) in operation["requestBody"]["content"].as_object().into_iter().flatten() {
             let schema = body["schema"]["$ref"].as_str().unwrap_or_default();
             let pointer = schema.trim_start_matches('#');
@@ -69,6 +75,13 @@ fn the_document_can_be_used_to_generate_clients() {
             && document.pointer(target.trim_start_matches('#')).is_none()
         {
             missing.insert(target.to_owned());
+        }
+    });
+    visit(&document["components"]["schemas"], "", &mut |path, value| {
+        let kinds = ["properties", "additionalProperties", "allOf", "oneOf"];
+        let is_object = |kind: &Value| kind == "object" || kind[0] == "object";
+        if is_object(&value["type"]) && kinds.iter().all(|kind| value[kind].is_null()) {
+            wrong.push(format!("{path} is an object without a type"));
         }
     });
     assert!(missing.is_empty(), "schemas that are not defined: {missing:#?}");
