@@ -40,7 +40,11 @@ impl Files {
 
     /// The name of a user or group id. The id that programs run as has the name that clients expect.
     pub fn name(&self, number: u32, programs: u32) -> String {
-        if number == programs { self.user.clone() } else { number.to_string() }
+        match number.checked_sub(programs) {
+            Some(0) => self.user.clone(),
+            Some(inside) if inside < base::shared_users::USERS => inside.to_string(),
+            Some(_) | None => number.to_string(),
+        }
     }
 }
 

@@ -17,9 +17,9 @@ use std::{
 use rustix::{
     buffer::spare_capacity,
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fgetxattr, flistxattr,
-        flistxattr_query, fstat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
-        symlinkat, unlinkat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, chownat,
+        fgetxattr, flistxattr, flistxattr_query, fstat, mkdirat, openat2, readlinkat, renameat,
+        renameat_with, statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -27,6 +27,7 @@ use rustix::{
 use crate::remove::remove_tree_at;
 use crate::{FileError, FileKind, Relative, Stat, memory::Expect};
 use base::durable::{open_directory, part_name, sync_directory};
+use base::shared_users::{SharedUsers, inside};
 use model::Timestamp;
 
 /// How often a path resolution that a rename interrupted is retried.
@@ -44,7 +45,12 @@ pub enum Reach {
     InRoot,
 }
 
+/// Runs a function once, with the file system user and group of these numbers.
+pub type IdentityScope = fn((u32, u32), &mut dyn FnMut());
+
 /// A directory and everything below it; cheap to clone.
+///
+/// A new file in a directory with [shared users](base::shared_users) belongs to user 0 of its sandboxes.
 #[derive(Debug, Clone)]
 pub struct Directory {
     root: Arc<OwnedFd>,
@@ -52,6 +58,8 @@ pub struct Directory {
     pub(super) staging: Option<Arc<OwnedFd>>,
     reach: Reach,
     durability: Durability,
+    /// Whom new files belong to, and how to become that user.
+    identity: Option<((u32, u32), IdentityScope)>,
 }
 
 /// Whether a change is on stable storage when the call returns.
@@ -73,7 +81,32 @@ impl Directory {
                 .map_err(|error| FileError::from_io("open", &path.display().to_string(), error))
         };
         let staging = staging.map(open).transpose()?;
-        Ok(Self { root: open(root)?, staging, reach, durability: Durability::Synced })
+        let durability = Durability::Synced;
+        Ok(Self { root: open(root)?, staging, reach, durability, identity: None })
+    }
+
+    /// Creates files as the owner of the root. In a sandbox the server's own user may not exist, and then the
+    /// kernel refuses to create files as that user.
+    ///
+    /// # Errors
+    /// If the owner of the root cannot be read.
+    pub fn as_its_owner(self, scope: IdentityScope) -> Result<Self, FileError> {
+        let owner = self.root_owner()?;
+        Ok(Self { identity: Some((owner, scope)), ..self })
+    }
+
+    /// Creates files as another directory does.
+    #[must_use]
+    pub fn as_owner_of(self, other: &Self) -> Self {
+        Self { identity: other.identity, ..self }
+    }
+
+    /// Runs a function that creates files.
+    pub(super) fn create<T>(&self, create: impl FnOnce() -> T) -> T {
+        let Some((owner, scope)) = self.identity else { return create() };
+        let (mut create, mut created) = (Some(create), None);
+        scope(owner, &mut || created = create.take().map(|create| create()));
+        created.expect("the scope runs its function once")
     }
 
     /// Turns off syncing, for files without a durability guarantee.
@@ -166,8 +199,9 @@ impl Directory {
         let Some((parent, name)) = self.parent(path)? else {
             return Err(FileError::Exists { path: path.to_string() });
         };
-        mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+        self.create(|| mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
             .map_err(io::Error::from)
+            .and_then(|()| share(&parent, name))
             .and_then(|()| self.sync(&parent))
             .map_err(failed_io("make", path))
     }
@@ -177,8 +211,9 @@ impl Directory {
         let Some((parent, name)) = self.parent(path)? else {
             return Err(FileError::Exists { path: path.to_string() });
         };
-        symlinkat(target, &parent, name)
+        self.create(|| symlinkat(target, &parent, name))
             .map_err(io::Error::from)
+            .and_then(|()| share(&parent, name))
             .and_then(|()| self.sync(&parent))
             .map_err(failed_io("link", path))
     }
@@ -224,7 +259,7 @@ impl Directory {
         if target.is_ok_and(|target| target.kind == FileKind::Directory) {
             return Err(FileError::IsDirectory { path: to.to_string() });
         }
-        let renamed = match (expect, source.kind) {
+        let renamed = self.create(|| match (expect, source.kind) {
             (Expect::Anything, FileKind::File | FileKind::Link | FileKind::Other) => {
                 renameat(&from_parent, from_name, &to_parent, to_name)
             }
@@ -232,7 +267,7 @@ impl Directory {
                 let flags = RenameFlags::NOREPLACE;
                 renameat_with(&from_parent, from_name, &to_parent, to_name, flags)
             }
-        };
+        });
         match renamed {
             // Within one route this is a mount inside of it, not a way out.
             Err(Errno::XDEV) => {
@@ -387,7 +422,7 @@ pub(super) fn stat_of(found: &rustix::fs::Stat, path: &str, target: Option<Strin
         size: if kind == FileKind::File { u64::try_from(found.st_size).unwrap_or(0) } else { 0 },
         modified_at: Timestamp::new(found.st_mtime, nanos).ok(),
         mode: Some(found.st_mode & 0o7777),
-        owner: Some((found.st_uid, found.st_gid)),
+        owner: Some((inside(found.st_uid), inside(found.st_gid))),
         target,
         version: (kind == FileKind::File).then(|| version(found)),
     }
@@ -409,6 +444,21 @@ fn version(found: &rustix::fs::Stat) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hash.finalize().as_bytes()[..8]);
     u64::from_le_bytes(bytes)
+}
+
+/// The owner of a new file in a directory with shared users.
+pub(super) fn shared_owner(directory: impl AsFd) -> Option<(Uid, Gid)> {
+    let found = fstat(directory).ok()?;
+    let (user, group) = (SharedUsers::of(found.st_uid)?, SharedUsers::of(found.st_gid));
+    let group = group.unwrap_or(user);
+    Some((Uid::from_raw(user.first()), Gid::from_raw(group.first())))
+}
+
+/// Gives a new file to user 0 of the sandboxes that share its directory. Everything that this name may stand
+/// for by now belongs to them, too.
+fn share(directory: &OwnedFd, name: &str) -> io::Result<()> {
+    let Some((user, group)) = shared_owner(directory) else { return Ok(()) };
+    Ok(chownat(directory, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 pub(super) fn failed(doing: &'static str, path: &Relative) -> impl Fn(Errno) -> FileError {

@@ -17,7 +17,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{Directory, Reach};
+pub use directory::{Directory, IdentityScope, Reach};
 pub use directory::{open_regular, stat_at};
 pub use error::FileError;
 pub use event::{FileEvent, FileEventKind};

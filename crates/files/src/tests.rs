@@ -428,6 +428,51 @@ async fn a_detailed_watch_reports_every_step() {
     assert_eq!(next(1).await, "Removed new");
 }
 
+#[test]
+fn files_are_created_as_the_owner_of_the_root() {
+    use std::sync::atomic::AtomicU32;
+    static CREATED: AtomicU32 = AtomicU32::new(0);
+    let fixture = Fixture::new();
+    let scope: IdentityScope = |owner, create| {
+        assert_eq!(owner.0, rustix::process::geteuid().as_raw());
+        CREATED.fetch_add(1, Ordering::Relaxed);
+        create();
+    };
+    let directory = fixture.directory.clone().as_its_owner(scope).unwrap();
+    directory.make_directory(&relative("d")).unwrap();
+    directory.make_link("d", &relative("l")).unwrap();
+    let mut part = directory.write(&relative("d/f"), Above::MustExist, Expect::Anything).unwrap();
+    part.write(b"x").unwrap();
+    part.finish().unwrap();
+    directory.rename(&relative("d/f"), &relative("g"), Expect::Absent).unwrap();
+    assert_eq!(CREATED.load(Ordering::Relaxed), 5, "two for a file: its creation and its name");
+    assert_eq!(fixture.read("g").unwrap(), "x");
+}
+
+#[test]
+fn new_files_in_a_shared_directory_belong_to_root_inside() {
+    use base::shared_users::SharedUsers;
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can change owners");
+        return;
+    }
+    let fixture = Fixture::new();
+    let first = SharedUsers::for_name(b"x").first();
+    chown(fixture.root(""), Some(first + 1000), Some(first + 100)).unwrap();
+    fixture.write("d/f", "x").unwrap();
+    fixture.directory.make_link("d", &relative("l")).unwrap();
+    for name in ["d", "d/f", "l"] {
+        let kind = std::fs::symlink_metadata(fixture.root(name)).unwrap();
+        assert_eq!((kind.uid(), kind.gid()), (first, first), "{name}");
+        let shown = fixture.directory.stat(&relative(name)).unwrap();
+        assert_eq!(shown.owner, Some((0, 0)), "{name}");
+    }
+    // A file that is replaced keeps its owner.
+    chown(fixture.root("d/f"), Some(first + 7), Some(first + 8)).unwrap();
+    assert_eq!(fixture.write("d/f", "y").unwrap().owner, Some((7, 8)));
+}
+
 #[tokio::test]
 async fn a_file_is_watched_by_its_name() {
     let fixture = Fixture::new();

@@ -16,7 +16,7 @@ use rustix::{
     process::{Gid, Uid},
 };
 
-use crate::directory::{Directory, Reach, stat_at};
+use crate::directory::{Directory, Reach, shared_owner, stat_at};
 use crate::{FileError, Relative, Stat, memory::Expect};
 use base::durable::part_name;
 
@@ -82,7 +82,9 @@ impl Directory {
             _ => parent.try_clone(),
         }
         .map_err(|error| FileError::from_io("write", path.as_str(), error))?;
-        let (file, part) = create(&staging, before.as_ref()).map_err(failed)?;
+        let owner = before.as_ref().map(owner_of).or_else(|| shared_owner(&parent));
+        let created = self.create(|| create(&staging, before.as_ref(), owner));
+        let (file, part) = created.map_err(failed)?;
         let path = path.to_string();
         let (file, below) = (Some(file), self.clone());
         Ok(PartialFile { file, staging, part, parent, name, path, expect, finished: false, below })
@@ -159,11 +161,11 @@ impl PartialFile {
         {
             file.sync_all().map_err(|error| self.failed(error))?;
         }
-        match self.rename() {
+        match self.below.create(|| self.rename()) {
             // The same file system, but another mount: first copy the file next to its final path.
             Err(Errno::XDEV) => {
                 self.copy_next_to_target().map_err(|error| self.failed(error))?;
-                self.rename().map_err(|errno| self.failed(errno.into()))?;
+                self.below.create(|| self.rename()).map_err(|errno| self.failed(errno.into()))?;
             }
             Err(errno) => return Err(self.failed(errno.into())),
             Ok(()) => {}
@@ -197,7 +199,10 @@ impl PartialFile {
     fn copy_next_to_target(&mut self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut source = File::from(openat(&self.staging, &self.part, flags, Mode::empty())?);
-        let (mut file, part) = create(&self.parent, Some(&fstat(&source)?))?;
+        let like = fstat(&source)?;
+        let created =
+            self.below.create(|| create(&self.parent, Some(&like), Some(owner_of(&like))));
+        let (mut file, part) = created?;
         io::copy(&mut source, &mut file)?;
         file.sync_all()?;
         let _ = unlinkat(&self.staging, &self.part, AtFlags::empty());
@@ -220,15 +225,22 @@ impl Drop for PartialFile {
     }
 }
 
-/// Creates an unfinished file with the owner and mode of the file it will replace.
-fn create(staging: &OwnedFd, before: Option<&rustix::fs::Stat>) -> Result<(File, String), Errno> {
+fn owner_of(found: &rustix::fs::Stat) -> (Uid, Gid) {
+    (Uid::from_raw(found.st_uid), Gid::from_raw(found.st_gid))
+}
+
+/// Creates an unfinished file with the mode of the file it will replace.
+fn create(
+    staging: &OwnedFd,
+    before: Option<&rustix::fs::Stat>,
+    owner: Option<(Uid, Gid)>,
+) -> Result<(File, String), Errno> {
     let part = part_name().map_err(|_| Errno::IO)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(staging, &part, flags, Mode::from_raw_mode(0o600))?;
-    if let Some(before) = before {
-        // Only a privileged server can preserve another owner.
-        let _ =
-            fchown(&file, Some(Uid::from_raw(before.st_uid)), Some(Gid::from_raw(before.st_gid)));
+    if let Some((user, group)) = owner {
+        // Only a privileged server can give a file to another owner.
+        let _ = fchown(&file, Some(user), Some(group));
     }
     let mode = before.map_or(0o644, |before| before.st_mode & 0o777);
     fchmod(&file, Mode::from_raw_mode(mode))?;
