@@ -178,6 +178,9 @@ pub(super) struct SandboxArgs {
     /// Network access of the sandbox: none, public, all, or HOST:PORT,…
     #[arg(long)]
     egress: Option<String>,
+    /// Capabilities of root in the sandbox, over its own files and users: root or none
+    #[arg(long)]
+    capabilities: Option<String>,
     /// Image of the sandbox
     #[arg(long)]
     image: Option<String>,
@@ -195,6 +198,7 @@ impl SandboxArgs {
             ("processes", self.processes.map(Value::from)),
             ("disk", self.disk.map(Value::from)),
             ("egress", self.egress.map(Value::from)),
+            ("capabilities", self.capabilities.map(Value::from)),
             ("image", self.image.map(Value::from)),
             ("snapshot", self.snapshot.map(Value::from)),
         ];

@@ -229,6 +229,7 @@ fn limits(sandbox: &SandboxDefaults) -> Value {
         ("processes".to_owned(), json!(sandbox.processes)),
         ("disk".to_owned(), json!(sandbox.disk)),
         ("egress".to_owned(), json!(sandbox.egress)),
+        ("capabilities".to_owned(), json!(sandbox.capabilities)),
     ]);
     for (name, value) in [("memory", &sandbox.memory), ("cpus", &sandbox.cpus)] {
         if value != "auto" {

@@ -164,7 +164,7 @@ pub const PROBES: &[Probe] = &[
     probe(
         "files",
         "other mounts of the machine",
-        "awk '{print $5}' /proc/self/mountinfo | grep -vE '^/($|proc|dev|sys|run|usr|bin|sbin|lib|\\.stead|workspace|memories|etc/(hosts|hostname|resolv.conf)$)' | grep -q . && echo BREACH || echo SAFE",
+        "awk '{print $5}' /proc/self/mountinfo | grep -vE '^/($|proc|dev|sys|run|usr|bin|sbin|lib|\\.stead|workspace|memories|var/lib/dpkg$|etc/(hosts|hostname|resolv.conf)$)' | grep -q . && echo BREACH || echo SAFE",
     ),
     probe(
         "files",
@@ -189,8 +189,9 @@ pub const PROBES: &[Probe] = &[
     probe(
         "files",
         "keys of the machine's services",
-        "for f in /etc/ssh/*_key /etc/ssl/private/* /var/lib/private/* /etc/sudoers /etc/machine-id; do [ -s $f ] && [ -r $f ] && { echo $f; echo BREACH; exit; }; done; echo SAFE",
+        "for f in /etc/ssh/*_key /etc/ssl/private/* /var/lib/private/* /etc/machine-id; do [ -s $f ] && [ -r $f ] && { echo $f; echo BREACH; exit; }; done; echo SAFE",
     ),
+    probe("files", "the machine's rules for sudo", "absent /etc/sudoers /etc/sudoers.d/*"),
     probe(
         "files",
         "homes of the machine's people",

@@ -22,6 +22,7 @@ use super::{
 };
 use engine::project::InstanceFiles;
 use files::{Above, SearchLimits, Tree, TreePath, memory::Expect};
+use machine::with_identity_of;
 use model::{InstanceState, LeaseId, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -66,7 +67,7 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     let no_files = nowhere("files of this provider can only be accessed by exec");
     let Some(mounts) = provider.mounts() else { return Ok(no_files) };
     Ok(match mounts.root(instance).await {
-        Ok(Some(root)) => InstanceFiles::At(root),
+        Ok(Some(root)) => InstanceFiles::InSandbox { root, identity: with_identity_of },
         Ok(None) => no_files,
         Err(_) => nowhere("no instance is running; the next exec starts one"),
     })

@@ -75,6 +75,10 @@ struct SandboxRequest {
     /// Rules for outgoing connections.
     #[schema(value_type = Option<EgressSchema>)]
     egress: Option<Value>,
+    /// Capabilities of root inside, over its own files and users: `root`, with which it installs packages and
+    /// manages users, or `none`, with which the machine's programs are read-only.
+    #[schema(value_type = Option<String>)]
+    capabilities: Option<Value>,
     /// Environment variables of its shells.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<Env>,
@@ -268,6 +272,7 @@ async fn create(
         ("processes", new.processes),
         ("disk", new.disk),
         ("egress", new.egress),
+        ("capabilities", new.capabilities),
     ] {
         let Some(value) = value else { continue };
         let alone = Value::Object(Map::from_iter([(key.to_owned(), value.clone())]));

@@ -202,4 +202,7 @@ pub(super) struct SandboxSettingsSchema {
     /// Allowed outgoing connections.
     #[schema(nullable = false)]
     egress: Option<EgressSchema>,
+    /// Capabilities of root inside: `root`, or `none` for read-only programs.
+    #[schema(nullable = false)]
+    capabilities: Option<String>,
 }

@@ -51,8 +51,7 @@ struct ThreadRequest {
     project_id: Option<ProjectId>,
     /// Provider of its lease; cannot be changed later.
     provider: Option<String>,
-    /// Image, limits and egress of its sandbox, `{image, memory, cpus, processes, disk, egress}`; cannot be
-    /// changed later.
+    /// Image, limits, egress and capabilities of its sandbox; cannot be changed later.
     #[schema(value_type = Option<SandboxSettingsSchema>)]
     sandbox: Option<serde_json::Value>,
     /// Id of a lease to share; cannot be changed later.

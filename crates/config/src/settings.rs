@@ -64,6 +64,8 @@ pub struct SandboxDefaults {
     pub disk: String,
     /// Network egress.
     pub egress: String,
+    /// The capabilities of root inside: `root` or `none`.
+    pub capabilities: String,
     /// Directories of this machine that are mounted read-only.
     pub show: Vec<String>,
     /// Warm sandboxes per kind.

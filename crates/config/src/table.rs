@@ -122,6 +122,8 @@ settings! {
         "default disk quota of a sandbox";
     "sandbox.egress" = "public" => sandbox.egress,
         "default network egress of a sandbox: none, public, all, or host:port,host:port";
+    "sandbox.capabilities" = "root" => sandbox.capabilities,
+        "default capabilities of root in a sandbox, over its own files and users: root or none";
     "sandbox.show" = "" => sandbox.show,
         "directories of this machine that sandboxes see read-only in addition to /usr, separated by commas";
     "sandbox.warm" = "1" => sandbox.warm,
@@ -264,6 +266,7 @@ pub(super) fn blank() -> Settings {
             processes: 0,
             disk: String::new(),
             egress: String::new(),
+            capabilities: String::new(),
             show: Vec::new(),
             warm: 0,
             reserve_cpus: 0,

@@ -24,7 +24,7 @@ use crate::network::connect;
 use crate::pool::{self, Pool, Prewarm, WarmSource};
 use crate::spec::SandboxSpec;
 use crate::volume::{self, VolumeMount};
-use crate::{mount, port, terminal_dir};
+use crate::{mount, port, shared_tree, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
     Capabilities, Connection, CopyTo, Created, Disks, Egress, Exceeded, Fidelity, Found,
@@ -147,7 +147,14 @@ impl<K: SandboxKind> Hosted<K> {
         let host = self.instances().host(id).await?;
         let directories = volumes.iter().map(|volume| volume::data_of(home, volume));
         let (this, id, directories) = (self.clone(), id.clone(), directories.collect::<Vec<_>>());
-        blocking("mount a volume", move || this.add_to_quota(&id, directories)).await?;
+        let pid = host.pid;
+        blocking("mount a volume", move || {
+            if mount::has_capabilities(pid)? {
+                shared_tree::share_all(directories.iter().map(PathBuf::as_path))?;
+            }
+            this.add_to_quota(&id, directories)
+        })
+        .await?;
         volume::mount_all(home, executable, host.pid, volumes).await
     }
 
@@ -229,6 +236,9 @@ impl<K: SandboxKind> Hosted<K> {
         let (seen, missing) = blocking("move a terminal into a sandbox", move || {
             terminal_dir::move_in(&area, wanted.terminal.as_str(), &wanted.dir)?;
             let (seen, missing) = mount::plan(pid, &wanted.mounts)?;
+            if mount::has_capabilities(pid)? {
+                shared_tree::share_all(missing.iter().map(|(outside, _)| outside.as_path()))?;
+            }
             if !missing.is_empty() {
                 this.add_to_quota(&id, missing.iter().map(|(outside, _)| outside.clone()))?;
             }

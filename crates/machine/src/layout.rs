@@ -10,6 +10,8 @@ use rustix::fs::MemfdFlags;
 
 use crate::disk::skeleton::TOP;
 use crate::seccomp::bpf;
+use crate::spec::SandboxCapabilities;
+use crate::sys::MountAccess;
 use crate::tools::PATH;
 use model::{Env, TerminalId};
 
@@ -56,6 +58,9 @@ pub(crate) const TERMINALS_GROUP: u32 = 5;
 pub(crate) const SYSCTLS: [(&str, &str); 2] =
     [("kernel.shm_rmid_forced", "1"), ("kernel.shmall", "16384")];
 
+/// How this machine's programs are mounted.
+pub(crate) const READ_ONLY_TREE: MountAccess = MountAccess { write: false, execute: true };
+
 /// Files of the kernel that show or change something beyond the sandbox.
 pub(crate) const MASKED: [&str; 22] = [
     "/proc/acpi",
@@ -93,12 +98,17 @@ pub(crate) fn terminal_options(group: u32) -> String {
 
 /// The arguments with which our executable is the host of a sandbox. Without a label, it is the host of
 /// a warm sandbox and ends with the server.
-pub(crate) fn host_arguments(label: &str) -> Vec<String> {
+pub(crate) fn host_arguments(label: &str, capabilities: SandboxCapabilities) -> Vec<String> {
     let (socket, filter) = (SOCKET_FD.to_string(), FILTER_FD.to_string());
     let descriptors = ["--listen-fd", &socket, "--filter-fd", &filter];
+    let descriptors = match capabilities {
+        // The runtime has installed the filters.
+        SandboxCapabilities::Root => &descriptors[..2],
+        SandboxCapabilities::None => &descriptors,
+    };
     let warm: &[&str] = if label.is_empty() { &["--leave-unused"] } else { &[] };
     let label = ["--no-cgroup", "--label", label];
-    let arguments = [&["host", "--dir", RUN][..], &descriptors, &label, warm];
+    let arguments = [&["host", "--dir", RUN][..], descriptors, &label, warm];
     arguments.concat().into_iter().map(str::to_owned).collect()
 }
 
@@ -120,20 +130,31 @@ pub(crate) fn terminal_inside(terminal: &TerminalId) -> PathBuf {
     format!("/proc/self/fd/{TERMINALS_FD}/{terminal}").into()
 }
 
-/// The directories of this machine with its programs, and those that an operator adds.
-pub(crate) fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf> {
+/// The directories of this machine with its programs.
+pub(crate) fn program_directories() -> Vec<PathBuf> {
     let mut list = vec![PathBuf::from("/usr")];
     let top = TOP.iter().map(|name| Path::new("/").join(name));
     list.extend(top.filter(|path| fs::symlink_metadata(path).is_ok_and(|kind| kind.is_dir())));
-    list.extend(shown.iter().filter(|path| path.is_absolute() && path.is_dir()).cloned());
     list
 }
 
-/// A file in memory with the system call filters, to be read from its start.
+/// The directories of this machine with its programs, and those that an operator adds.
+pub(crate) fn machine_directories(shown: &[PathBuf]) -> Vec<PathBuf> {
+    let mut list = program_directories();
+    list.extend(shown_directories(shown).cloned());
+    list
+}
+
+/// The directories that an operator adds.
+pub(crate) fn shown_directories(shown: &[PathBuf]) -> impl Iterator<Item = &PathBuf> {
+    shown.iter().filter(|path| path.is_absolute() && path.is_dir())
+}
+
+/// A file in memory with the system call filters of a sandbox without capabilities, to be read from its start.
 pub(crate) fn filters() -> io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create("filters", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(memory);
-    file.write_all(&bpf::programs()?)?;
+    file.write_all(&bpf::encoded(SandboxCapabilities::None)?)?;
     file.rewind()?;
     Ok(file.into())
 }

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
+use crate::shared_tree;
 use crate::sys::{self, MountAccess};
+use base::shared_users::{SharedUsers, USERS};
 
 /// A directory of the machine, and its path in a sandbox.
 pub(crate) type BindMount = (PathBuf, PathBuf);
@@ -68,6 +70,14 @@ pub(crate) fn first_user(pid: i32) -> io::Result<u32> {
     first.ok_or_else(|| io::Error::other("the process has no user mapping"))
 }
 
+/// Whether programs in the sandbox of a process can have capabilities.
+pub(crate) fn has_capabilities(pid: i32) -> io::Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
+    let bounding = bounding.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    bounding.map(|set| set != 0).ok_or_else(|| io::Error::other("the process has no capabilities"))
+}
+
 /// Mounts directories of the machine, each at an absolute path, in the sandbox of a process. Needs a
 /// process of one thread, which is in the sandbox's mount namespace afterwards and should end.
 pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> {
@@ -78,6 +88,7 @@ pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
         return Err(io::Error::other("the process has no mount namespace of its own"));
     }
     let first_user = first_user(pid)?;
+    let has_capabilities = has_capabilities(pid)?;
     let access = MountAccess { write: true, execute: true };
     // A container may have the machine's own user ids, and an unprivileged sandbox has its owner's.
     let root = rustix::process::geteuid().is_root();
@@ -87,10 +98,27 @@ pub(crate) fn mount(pid: i32, directories: &[(&Path, &Path)]) -> io::Result<()> 
         sys::enter(users.as_fd(), LinkNameSpaceType::User)?;
         sys::unshare(UnshareFlags::NEWNS)?;
     }
-    let trees = directories
-        .iter()
-        .map(|(source, _)| sys::clone_tree(source, access, mapped))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut mappings: Vec<(SharedUsers, OwnedFd)> = Vec::new();
+    let mut trees = Vec::with_capacity(directories.len());
+    for (source, _) in directories {
+        let tree = match shared_tree::users_of(source)? {
+            Some(shared) if root => {
+                if !mappings.iter().any(|(users, _)| *users == shared) {
+                    let mapping = sys::mapping_namespace(first_user, shared.first(), USERS)?;
+                    mappings.push((shared, mapping));
+                }
+                let mapping = mappings.iter().find(|(users, _)| *users == shared);
+                sys::clone_tree(source, access, mapping.map(|(_, mapping)| mapping.as_fd()))?
+            }
+            // A set-user-id file would belong to a user of the machine.
+            None if has_capabilities => {
+                let what = "a directory with the machine's users is not shared";
+                return Err(io::Error::other(what));
+            }
+            Some(_) | None => sys::clone_tree(source, access, mapped)?,
+        };
+        trees.push(tree);
+    }
     sys::unshare(UnshareFlags::FS)?;
     sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
     // From here on paths are resolved in the sandbox, whose links cannot lead outside.

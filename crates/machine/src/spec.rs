@@ -1,4 +1,4 @@
-//! The settings of a sandbox: limits, egress, image and snapshot.
+//! The settings of a sandbox: limits, egress, capabilities, image and snapshot.
 //!
 //! Pure. Field names are those of a lease's `spec`, so an error contains the field of the client.
 
@@ -25,13 +25,33 @@ pub struct SandboxSpec {
     /// Bytes of its own disk.
     pub disk: u64,
     pub egress: EgressPolicy,
-    /// The image, or `None` for this machine's programs, read-only.
+    /// Sandboxes that were started before this setting existed have none.
+    #[serde(default = "SandboxCapabilities::none")]
+    pub capabilities: SandboxCapabilities,
+    /// The image, or `None` for this machine's programs.
     pub image: Option<String>,
     /// The snapshot that its disk starts from.
     pub snapshot: Option<String>,
     /// Directories that it shares with other sandboxes.
     #[serde(default)]
     pub volumes: Vec<VolumeMount>,
+}
+
+/// The capabilities of user 0 inside, within the sandbox's own user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxCapabilities {
+    /// Those with which root manages files, users and packages. Programs of this machine can be replaced
+    /// inside.
+    Root,
+    /// None, and none can be gained. Programs of this machine are read-only.
+    None,
+}
+
+impl SandboxCapabilities {
+    fn none() -> Self {
+        Self::None
+    }
 }
 
 /// The allowed network egress of a sandbox.
@@ -88,6 +108,7 @@ impl SandboxSpec {
             processes: 1024,
             disk: 8 * GIB,
             egress: EgressPolicy::Public,
+            capabilities: SandboxCapabilities::Root,
             image: None,
             snapshot: None,
             volumes: vec![],
@@ -125,6 +146,13 @@ impl SandboxSpec {
                 }
                 "cpus" => self.milli_cpus = milli_cpus(field, value)?,
                 "egress" => self.egress = egress(field, value, &self.egress)?,
+                "capabilities" => {
+                    self.capabilities = match value.as_str() {
+                        Some("root") => SandboxCapabilities::Root,
+                        Some("none") => SandboxCapabilities::None,
+                        _ => return Err(bad(field, "is not root or none")),
+                    }
+                }
                 "image" => {
                     let name = value.as_str().ok_or_else(|| bad(field, "is not a name"))?;
                     self.image = (!name.is_empty()).then(|| name.to_owned());

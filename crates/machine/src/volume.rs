@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::make_dir;
 use crate::mount::{self, MountState};
+use crate::shared_tree;
+use base::shared_users::inside;
 use model::Timestamp;
 use provider::ProviderError;
 
@@ -212,7 +214,8 @@ impl Volumes {
     /// no link leads outside. Blocking.
     pub fn metadata(&self, id: &str, path: &str) -> io::Result<(Stat, Option<String>)> {
         let file = self.open(id, path)?;
-        let stat = rustix::fs::fstat(&file)?;
+        let mut stat = rustix::fs::fstat(&file)?;
+        (stat.st_uid, stat.st_gid) = (inside(stat.st_uid), inside(stat.st_gid));
         let target = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => Some(rustix::fs::readlinkat(&file, "", vec![])?),
             _ => None,
@@ -230,6 +233,9 @@ impl Volumes {
     ) -> io::Result<()> {
         let file = self.open(id, path)?;
         if user.is_some() || group.is_some() {
+            let shared = shared_tree::users_of(&self.data(id))?;
+            let outside = |id: u32| shared.map_or(id, |shared| shared.adopt(id));
+            let (user, group) = (user.map(outside), group.map(outside));
             let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
             let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(&file, "", user, group, flags)?;
@@ -276,7 +282,14 @@ fn open(home: &Path, volume: &VolumeMount) -> io::Result<OwnedFd> {
     let mut at = rustix::fs::open(data(&home.join("volumes"), &volume.id), flags, Mode::empty())?;
     for name in volume.subpath.split('/').filter(|name| !name.is_empty()) {
         match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Ok(()) => {
+                // The users of the volume, which its owner shows.
+                let above = rustix::fs::fstat(&at)?;
+                let (user, group) = (Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid));
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(&at, name, Some(user), Some(group), flags)?;
+            }
+            Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

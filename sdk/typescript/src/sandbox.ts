@@ -39,6 +39,8 @@ export interface CreateSandboxOptions extends KeyedOptions {
   disk?: string | undefined;
   /** Rules for outgoing connections. */
   egress?: Record<string, unknown> | undefined;
+  /** Capabilities of root inside, over its own files and users; `root` by default. */
+  capabilities?: "root" | "none" | undefined;
   /** Environment variables of its shells. */
   env?: Record<string, string> | undefined;
   /** Lifetime in seconds; unlimited if omitted. A use after the lifetime starts a new one. */

@@ -77,7 +77,7 @@ export interface ThreadOptions extends CallOptions {
   projectId?: string | undefined;
   /** The provider of its compute; cannot be changed later. */
   provider?: string | undefined;
-  /** Image, limits and egress of its sandbox; cannot be changed later. */
+  /** Image, limits, egress and capabilities of its sandbox; cannot be changed later. */
   sandbox?: Record<string, unknown> | undefined;
   /** Id of a lease to share; cannot be changed later. */
   leaseId?: string | undefined;

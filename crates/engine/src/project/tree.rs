@@ -11,7 +11,7 @@ use super::{
     projects::Projects,
 };
 use base::durable::make_directory;
-use files::{Backend, Directory, Reach, Relative, Route, Rows, Tree};
+use files::{Backend, Directory, IdentityScope, Reach, Relative, Route, Rows, Tree};
 use model::{BackendKind, Project};
 
 /// The routes of every project with their default backends.
@@ -22,10 +22,12 @@ const DEFAULT_ROUTES: [(&str, BackendKind); 3] = [
 ];
 
 /// The file system outside the project's own routes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum InstanceFiles {
-    /// Accessible below this directory.
+    /// Accessible below this directory, with the server's own rights.
     At(PathBuf),
+    /// Accessible below the root of a sandbox. New files belong to its root.
+    InSandbox { root: PathBuf, identity: IdentityScope },
     /// Not accessible, for this reason.
     Nowhere(&'static str),
 }
@@ -80,16 +82,9 @@ impl Projects {
             routes.push(Route { prefix, backend });
         }
         let (tmp, rest) = match instance {
-            InstanceFiles::At(root) => {
-                blocking(move || {
-                    let rest = Directory::open(&root, None, Reach::InRoot)?;
-                    let tmp = match Directory::open(&root.join("tmp"), None, Reach::Beneath) {
-                        Ok(tmp) => Backend::Directory(tmp),
-                        Err(_) => Backend::Nothing("the instance has no /tmp"),
-                    };
-                    Ok::<_, ProjectError>((tmp, Backend::Directory(rest)))
-                })
-                .await?
+            InstanceFiles::At(root) => blocking(move || open_instance(&root, None)).await?,
+            InstanceFiles::InSandbox { root, identity } => {
+                blocking(move || open_instance(&root, Some(identity))).await?
             }
             InstanceFiles::Nowhere(why) => (Backend::Nothing(why), Backend::Nothing(why)),
         };
@@ -99,6 +94,21 @@ impl Projects {
         routes.push(Route { prefix: Relative::root(), backend: rest });
         Ok(Tree::new(routes, self.inner.clock.wall()))
     }
+}
+
+/// Opens `/tmp` and everything else of an instance.
+fn open_instance(
+    root: &Path,
+    identity: Option<IdentityScope>,
+) -> Result<(Backend, Backend), ProjectError> {
+    let mut rest = Directory::open(root, None, Reach::InRoot)?;
+    let mut tmp = Directory::open(&root.join("tmp"), None, Reach::Beneath).ok();
+    if let Some(scope) = identity {
+        rest = rest.as_its_owner(scope)?;
+        tmp = tmp.map(|tmp| tmp.as_owner_of(&rest));
+    }
+    let tmp = tmp.map_or(Backend::Nothing("the instance has no /tmp"), Backend::Directory);
+    Ok((tmp, Backend::Directory(rest)))
 }
 
 fn open_root(root: &Path, tmp: &Path) -> Result<Directory, ProjectError> {

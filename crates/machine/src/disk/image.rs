@@ -5,7 +5,7 @@
 //! HOME/disks/<lease>.img               the disk of a lease; outlives its instances
 //! ```
 //! On such a disk, `root` contains the sandbox's files. With an image, `root` is the overlay's upper layer
-//! and `work` is its work directory.
+//! and `work` is its work directory. `layers` contains what the sandbox changed in this machine's programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::SeekFrom;
 
-use super::skeleton;
+use super::{skeleton, system_files};
 use crate::files::{remove, remove_all};
 use crate::sys;
 use crate::tools::PATH;
@@ -25,6 +25,8 @@ use crate::tools::PATH;
 pub(crate) enum DiskBase {
     /// A small root for this machine's programs.
     Machine,
+    /// The same with the accounts and directories that managing packages needs.
+    System,
     /// No files: they come from an image.
     Image,
 }
@@ -43,6 +45,10 @@ pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Res
     skeleton::make_dir_with_mode(&files.join("work"), 0o755)?;
     match base {
         DiskBase::Machine => skeleton::furnish(&root)?,
+        DiskBase::System => {
+            skeleton::furnish(&root)?;
+            system_files::furnish(&root)?;
+        }
         DiskBase::Image => {}
     }
     let file =
@@ -149,6 +155,7 @@ fn copy_data(source: &File, target: &File) -> io::Result<()> {
 pub(super) fn template(home: &Path, base: DiskBase, bytes: u64) -> PathBuf {
     let name = match base {
         DiskBase::Machine => "machine",
+        DiskBase::System => "system",
         DiskBase::Image => "image",
     };
     home.join("templates").join(format!("{name}-{bytes}.img"))

@@ -3,3 +3,4 @@
 pub(crate) mod image;
 pub(crate) mod skeleton;
 pub(crate) mod store;
+mod system_files;

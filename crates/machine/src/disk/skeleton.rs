@@ -3,7 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 /// Directories of the root that may contain programs outside `/usr`.
@@ -76,6 +76,14 @@ const PRIVATE: &[&str] = &[
     "apt/auth.conf",
     "apt/auth.conf.d",
     "environment",
+    "ssl/private",
+    "sudoers",
+    "sudoers.d",
+    "NetworkManager",
+    "netplan",
+    "ppp",
+    "cni",
+    "containerd",
 ];
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\n\
@@ -129,7 +137,10 @@ pub(crate) fn furnish(root: &Path) -> io::Result<()> {
 fn copy_public(from: &Path, to: &Path, below: &Path, left: &mut usize) -> io::Result<()> {
     for entry in fs::read_dir(from)?.flatten() {
         let name = below.join(entry.file_name());
-        if PRIVATE.iter().any(|private| Path::new(private) == name) || *left == 0 {
+        if PRIVATE.iter().any(|private| Path::new(private) == name)
+            || has_service_data(&name)
+            || *left == 0
+        {
             continue;
         }
         *left -= 1;
@@ -144,14 +155,50 @@ fn copy_public(from: &Path, to: &Path, below: &Path, left: &mut usize) -> io::Re
         } else if kind.is_file() && mode & 0o004 != 0 && kind.len() < MAX_FILE_BYTES {
             let mut copy =
                 OpenOptions::new().write(true).create_new(true).mode(mode & 0o755).open(&target)?;
-            copy.write_all(&fs::read(entry.path())?)?;
+            let text = fs::read(entry.path())?;
+            if !(name.starts_with("apt") && has_credentials(&text)) {
+                copy.write_all(&text)?;
+            }
         }
     }
     Ok(())
+}
+
+/// Whether a directory of `/etc` configures a service whose data in `/var/lib` belongs to another user. Without
+/// the data, the configuration would be wrong inside.
+fn has_service_data(name: &Path) -> bool {
+    let data = fs::symlink_metadata(Path::new("/var/lib").join(name));
+    name.components().count() == 1 && data.is_ok_and(|data| data.is_dir() && data.uid() != 0)
+}
+
+/// Whether a text contains a URL with a user name or password.
+fn has_credentials(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    text.split("://").skip(1).any(|rest| {
+        let authority = rest.split(|c: char| c == '/' || c == '"' || c.is_whitespace()).next();
+        authority.is_some_and(|authority| authority.contains('@'))
+    })
 }
 
 pub(super) fn make_dir_with_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;
     // The mode of a new directory is reduced by the umask.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_with_a_password_is_found() {
+        for (text, expected) in [
+            ("Acquire::http::Proxy \"http://user:secret@proxy:3128\";", true),
+            ("deb https://token@packages.example/debian stable main", true),
+            ("Acquire::http::Proxy \"http://proxy:3128\"; // ask admin@example", false),
+            ("URIs: http://deb.debian.org/debian/@x", false),
+        ] {
+            assert_eq!(has_credentials(text.as_bytes()), expected, "{text}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::launch::{HANDOFF, HANDOFF_INSIDE};
 use crate::layout::{
     self, CPU_SHARES, MASKED, MAX_OPEN_FILES, MAX_PENDING_SIGNALS, PROGRAMS, READ_ONLY,
 };
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxCapabilities, SandboxSpec};
 use crate::tools::PATH;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
         "enter".to_owned(),
         format!("{HANDOFF_INSIDE}/{HANDOFF}"),
     ];
-    command.extend(layout::host_arguments(plan.label));
+    command.extend(layout::host_arguments(plan.label, SandboxCapabilities::None));
     ContainerCreateBody {
         hostname: Some("stead".into()),
         user: Some(format!("{0}:{0}", plan.user)),

@@ -25,7 +25,7 @@ use crate::label::InstanceLabel;
 use crate::layout::{LOCK, TERMINALS};
 use crate::lock::lock;
 use crate::network::connect::disconnect;
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxCapabilities, SandboxSpec};
 use crate::tools::find_program;
 use crate::{slot, terminal_dir};
 use model::LeaseId;
@@ -142,8 +142,12 @@ impl SandboxKind for DockerKind {
     ) -> Result<SandboxSpec, ProviderError> {
         let refused =
             |reason: String| ProviderError::Refused { doing: "accept the settings", reason };
-        let settings = self.options.defaults.clone().with(spec);
-        let settings = settings.map_err(|bad| refused(bad.to_string()))?;
+        let mut defaults = self.options.defaults.clone();
+        defaults.capabilities = SandboxCapabilities::None;
+        let settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        if settings.capabilities == SandboxCapabilities::Root {
+            return Err(refused("capabilities: a container has none".to_owned()));
+        }
         if let Some(image) = settings.image.as_deref().filter(|image| !is_reference(image)) {
             return Err(refused(format!("image: {image:?} is not a valid image reference")));
         }

@@ -20,7 +20,7 @@ use super::timing::{POLL_INTERVAL, START_TIMEOUT};
 use crate::files::make_dir;
 use crate::layout::{ERRORS, TERMINALS, launch_failure};
 use crate::seccomp::denied;
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxCapabilities, SandboxSpec};
 use crate::tools::PATH;
 use provider::{HostSocket, ProviderError};
 
@@ -114,7 +114,8 @@ fn prepare(dir: &Path, launch: &ContainerLaunch, spec: &SandboxSpec) -> io::Resu
 
 /// The seccomp profile in the form that the engine accepts: text for Docker, a file for Podman.
 fn seccomp(kind: EngineKind, dir: &Path, user: u32) -> io::Result<String> {
-    let profile = if user == 0 { denied::oci() } else { denied::oci_of_entry() };
+    let profile =
+        if user == 0 { denied::oci(SandboxCapabilities::None) } else { denied::oci_of_entry() };
     let text = serde_json::to_string(&profile.map_err(io::Error::other)?)?;
     match kind {
         EngineKind::Docker => Ok(text),

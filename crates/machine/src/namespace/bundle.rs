@@ -1,7 +1,7 @@
 //! The OCI bundle of a sandbox: its configuration for an OCI runtime.
 //!
 //! Pure. The launcher has mounted the root file system beforehand. The runtime adds the mounts of the
-//! sandbox's own namespaces, drops all capabilities, and starts the host as process 1.
+//! sandbox's own namespaces, drops capabilities, and starts the host as process 1.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use oci_spec::runtime::{
     RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
+use super::capabilities;
 use crate::io_limit::IoLimit;
 use crate::layout::{
     CPU_SHARES, MASKED, PROGRAMS, READ_ONLY, SYSCTLS, TERMINALS_GROUP, host_arguments,
@@ -22,7 +23,7 @@ use crate::layout::{
 };
 use crate::seccomp::denied;
 use crate::slot;
-use crate::spec::SandboxSpec;
+use crate::spec::{SandboxCapabilities, SandboxSpec};
 use crate::tools::PATH;
 
 /// The period of the CPU quota, in microseconds.
@@ -73,16 +74,16 @@ pub(super) fn config(plan: &BundlePlan<'_>) -> Result<Spec, OciSpecError> {
 }
 
 fn process(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Process, OciSpecError> {
-    let none = Capabilities::new();
+    let held = capabilities::in_bundle(plan.spec.capabilities);
     let capabilities = LinuxCapabilitiesBuilder::default()
-        .bounding(none.clone())
-        .effective(none.clone())
-        .inheritable(none.clone())
-        .permitted(none.clone())
-        .ambient(none)
+        .bounding(held.clone())
+        .effective(held.clone())
+        .inheritable(Capabilities::new())
+        .permitted(held)
+        .ambient(Capabilities::new())
         .build()?;
     let mut args = vec![format!("{PROGRAMS}/{}", plan.program)];
-    args.extend(host_arguments(plan.label));
+    args.extend(host_arguments(plan.label, plan.spec.capabilities));
     ProcessBuilder::default()
         .terminal(false)
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
@@ -90,7 +91,8 @@ fn process(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Process, OciSpecE
         .env([format!("PATH={PATH}")])
         .cwd("/")
         .capabilities(capabilities)
-        .no_new_privileges(true)
+        // `su` and `sudo` gain privileges by their set-user-id bit.
+        .no_new_privileges(plan.spec.capabilities == SandboxCapabilities::None)
         // Process limits are inherited from the launcher.
         .rlimits([])
         .build()
@@ -189,7 +191,7 @@ fn linux(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError
         .gid_mappings([users])
         .cgroups_path(PathBuf::from(plan.cgroup))
         .resources(resources)
-        .seccomp(denied::oci()?)
+        .seccomp(denied::oci(plan.spec.capabilities)?)
         .sysctl(HashMap::from(SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned()))))
         .masked_paths(MASKED.map(str::to_owned))
         .readonly_paths(READ_ONLY.map(str::to_owned))
@@ -203,7 +205,11 @@ mod tests {
     use super::*;
 
     fn bundle() -> Value {
-        let spec = SandboxSpec::default_for(4 << 30, 2);
+        bundle_with(SandboxCapabilities::Root)
+    }
+
+    fn bundle_with(capabilities: SandboxCapabilities) -> Value {
+        let spec = SandboxSpec { capabilities, ..SandboxSpec::default_for(4 << 30, 2) };
         let config = config(&BundlePlan {
             root: Path::new("/mnt/root"),
             spec: &spec,
@@ -219,8 +225,35 @@ mod tests {
     }
 
     #[test]
-    fn no_process_inside_has_or_gains_a_capability() {
+    fn root_has_capabilities_over_files_and_users_only() {
         let process = &bundle()["process"];
+        let mut held: Vec<String> =
+            serde_json::from_value(process["capabilities"]["bounding"].clone()).unwrap();
+        held.sort_unstable();
+        assert_eq!(
+            held,
+            [
+                "CAP_CHOWN",
+                "CAP_DAC_OVERRIDE",
+                "CAP_FOWNER",
+                "CAP_FSETID",
+                "CAP_KILL",
+                "CAP_NET_BIND_SERVICE",
+                "CAP_SETGID",
+                "CAP_SETPCAP",
+                "CAP_SETUID",
+                "CAP_SYS_CHROOT"
+            ]
+        );
+        for set in ["inheritable", "ambient"] {
+            let held = &process["capabilities"][set];
+            assert!(held.as_array().is_none_or(Vec::is_empty), "{set}: {held}");
+        }
+    }
+
+    #[test]
+    fn without_capabilities_no_process_inside_gains_one() {
+        let process = &bundle_with(SandboxCapabilities::None)["process"];
         for set in ["bounding", "effective", "inheritable", "permitted", "ambient"] {
             let held = &process["capabilities"][set];
             assert!(held.as_array().is_none_or(Vec::is_empty), "{set}: {held}");

@@ -13,7 +13,6 @@ use super::launch::CGROUP;
 use super::options::{NamespaceOptions, OWN_RUNTIME};
 use crate::cgroup::Cgroups;
 use crate::network::{connect, pasta};
-use crate::spec::EgressPolicy;
 use crate::tools::find_program;
 use base::durable::replace_volatile;
 use model::{Instance, InstanceId, LeaseId, Timestamp};
@@ -22,8 +21,8 @@ use provider::{Intent, Provider};
 /// The name of the finding about network egress.
 const EGRESS: &str = "egress";
 
-/// Precedes the reason in the note of a trial without network.
-const NO_EGRESS: &str = " without egress: ";
+/// The name of the finding about the capabilities of root inside.
+const ROOT_INSIDE: &str = "root in sandboxes";
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -120,19 +119,24 @@ impl Check {
         let nft = find_program(Path::new("nft")).is_some();
         let wanted = format!("{} {} {program} {nft}", boot.trim(), runtime.display());
         let then = fs::read_to_string(&note).unwrap_or_default();
-        if let Some(egress) = then.strip_prefix(&wanted) {
+        // The first line says what was tried; each other line is a finding of the trial.
+        let mut lines = then.lines();
+        if lines.next() == Some(&wanted) {
             let mut check = Self::inspect(provider);
-            if let Some(why) = egress.strip_prefix(NO_EGRESS) {
-                check.disable_egress(provider, why);
+            for (what, why) in lines.filter_map(|line| line.split_once(": ")) {
+                check.turn_off(provider, what, why);
             }
             return check;
         }
         let check = Self::try_out(provider).await;
         if check.passes() {
-            let egress = check.findings.iter().find(|finding| finding.what == EGRESS);
-            let egress =
-                egress.map_or(String::new(), |found| format!("{NO_EGRESS}{}", found.detail));
-            if let Err(error) = replace_volatile(&note, (wanted + &egress).as_bytes()) {
+            let mut text = wanted;
+            let off =
+                check.findings.iter().filter(|found| [EGRESS, ROOT_INSIDE].contains(&&*found.what));
+            for Finding { what, detail, .. } in off {
+                text += &format!("\n{what}: {}", detail.replace('\n', " "));
+            }
+            if let Err(error) = replace_volatile(&note, text.as_bytes()) {
                 tracing::warn!(%error, "cannot save the result of the sandbox check");
             }
         }
@@ -148,16 +152,28 @@ impl Check {
         // Without a pool.
         let alone = Namespace::new(NamespaceOptions { warm: 0, ..provider.kind().options.clone() });
         let started = |took: Duration| format!("started and ended in {} ms", took.as_millis());
-        match trial(&alone, json!({"memory": "64m"})).await {
-            Ok(took) => check.add("a sandbox", Verdict::Yes, &started(took)),
-            Err(why) => match trial(&alone, json!({"memory": "64m", "egress": "none"})).await {
-                Ok(took) if provider.kind().options.defaults.egress != EgressPolicy::None => {
+        let mut first = None;
+        for (spec, without) in [
+            (json!({"memory": "64m"}), &[][..]),
+            (json!({"memory": "64m", "egress": "none"}), &[EGRESS]),
+            (json!({"memory": "64m", "capabilities": "none"}), &[ROOT_INSIDE]),
+            (
+                json!({"memory": "64m", "egress": "none", "capabilities": "none"}),
+                &[EGRESS, ROOT_INSIDE],
+            ),
+        ] {
+            match trial(&alone, spec).await {
+                Ok(took) => {
                     check.add("a sandbox", Verdict::Yes, &started(took));
-                    check.disable_egress(provider, &why);
+                    for what in without {
+                        check.turn_off(provider, what, first.as_deref().unwrap_or_default());
+                    }
+                    return check;
                 }
-                _ => check.add("a sandbox", Verdict::No, &why),
-            },
+                Err(why) => first = first.or(Some(why)),
+            }
         }
+        check.add("a sandbox", Verdict::No, &first.unwrap_or_default());
         check
     }
 
@@ -219,9 +235,15 @@ impl Check {
         check
     }
 
-    fn disable_egress(&mut self, provider: &Namespace, why: &str) {
-        provider.kind().no_egress.store(true, Ordering::Relaxed);
-        self.add(EGRESS, Verdict::Without, why);
+    /// Turns a feature of all sandboxes off, by the name of its finding.
+    fn turn_off(&mut self, provider: &Namespace, what: &str, why: &str) {
+        let kind = provider.kind();
+        match what {
+            EGRESS => kind.no_egress.store(true, Ordering::Relaxed),
+            ROOT_INSIDE => kind.no_root.store(true, Ordering::Relaxed),
+            _ => return,
+        }
+        self.add(what, Verdict::Without, why);
     }
 
     /// Whether sandboxes can run.

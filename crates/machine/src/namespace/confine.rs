@@ -13,10 +13,10 @@ use rustix::thread::UnshareFlags;
 use super::bundle::{self, BundlePlan, TerminalGroup};
 use super::launch::CGROUP;
 use super::launch_file::SandboxLaunch;
-use super::root::{self, READ_ONLY, ROOT};
+use super::root::{self, ROOT};
 use super::{rlimit, runtime};
 use crate::files::{cannot, open_dir};
-use crate::layout::{LOCK, PROGRAMS, TERMINALS, filters, machine_directories};
+use crate::layout::{LOCK, PROGRAMS, READ_ONLY_TREE, TERMINALS, filters, machine_directories};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
 use crate::network::netlink::Netlink;
@@ -91,9 +91,9 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     let files = launch.disk.join("root");
     let own = sys::clone_tree(&files, MountAccess { write: true, execute: true }, None)?;
     let mut mounts =
-        vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY, None)?)];
+        vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY_TREE, None)?)];
     for path in machine_directories(&launch.shown) {
-        mounts.push((path.clone(), sys::clone_tree(&path, READ_ONLY, None)?));
+        mounts.push((path.clone(), sys::clone_tree(&path, READ_ONLY_TREE, None)?));
     }
     root::furnish(&launch, &resolved, &files)?;
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
@@ -112,5 +112,5 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     // Only process 1 has it open, so that the network ends with it.
     handed.extend(lifetime);
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
-    runtime::run(&bundle, None, &handed)
+    runtime::run(&bundle, launch.spec.capabilities, None, &handed)
 }

@@ -26,7 +26,7 @@ use crate::files::{make_dir, remove_all};
 use crate::layout::{self, TERMINALS, launch_failure};
 use crate::network::{connect, pasta};
 use crate::programs::Programs;
-use crate::spec::{EgressPolicy, SandboxSpec};
+use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec};
 use crate::{mount, terminal_dir};
 use base::keyed_lock::KeyedLock;
 use model::{Instance, InstanceId, LeaseId};
@@ -74,11 +74,15 @@ impl Confined {
             return Err(refused(format!("{field}: needs a server that runs as root")));
         }
         let mut defaults = self.options.defaults.clone();
+        defaults.capabilities = SandboxCapabilities::None;
         let no_egress = self.no_egress.lock().clone();
         if no_egress.is_some() {
             defaults.egress = EgressPolicy::None;
         }
         let settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
+        if settings.capabilities == SandboxCapabilities::Root {
+            return Err(refused("capabilities: root needs a server that runs as root".to_owned()));
+        }
         match no_egress {
             Some(why) if settings.egress != EgressPolicy::None => {
                 Err(refused(format!("egress: sandboxes have no network on this machine: {why}")))

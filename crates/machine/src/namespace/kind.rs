@@ -21,7 +21,7 @@ use crate::io_limit::{self, IoLimit};
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
 use crate::slot;
-use crate::spec::{EgressPolicy, SandboxSpec, is_image_name};
+use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec, is_image_name};
 use crate::tools::find_program;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
@@ -36,6 +36,8 @@ pub struct NamespaceKind {
     governor: CpuGovernor,
     /// This machine cannot enforce egress rules, so all egress is off.
     pub(super) no_egress: AtomicBool,
+    /// This machine cannot give sandboxes writable programs, so their root has no capabilities.
+    pub(super) no_root: AtomicBool,
 }
 
 impl Hosted<NamespaceKind> {
@@ -49,6 +51,7 @@ impl Hosted<NamespaceKind> {
             instances: Instances::new(NamespaceKind::NAME, home, executable, names, *warm),
             governor: CpuGovernor::default(),
             no_egress: AtomicBool::new(false),
+            no_root: AtomicBool::new(false),
             options,
         })
     }
@@ -110,10 +113,20 @@ impl NamespaceKind {
         Ok(root)
     }
 
+    fn has_own_runtime(&self) -> bool {
+        self.options.runtime == Path::new(OWN_RUNTIME)
+    }
+
+    /// Whether root in a sandbox can have capabilities. An external runtime could not install the system call
+    /// filter of such a sandbox.
+    pub(super) fn can_have_root(&self) -> bool {
+        self.has_own_runtime() && !self.no_root.load(Ordering::Relaxed)
+    }
+
     /// The path of an external OCI runtime; `None` for the built-in one.
     fn runtime(&self) -> io::Result<Option<PathBuf>> {
         let name = &self.options.runtime;
-        if name == Path::new(OWN_RUNTIME) {
+        if self.has_own_runtime() {
             return Ok(None);
         }
         let missing = || io::Error::other(format!("runtime {} was not found", name.display()));
@@ -139,9 +152,17 @@ impl SandboxKind for NamespaceKind {
 
     fn isolation(&self) -> Vec<String> {
         let no_egress = self.no_egress.load(Ordering::Relaxed);
+        let capabilities = match self.options.defaults.capabilities {
+            SandboxCapabilities::Root if self.can_have_root() => {
+                "capabilities over its own files and users only"
+            }
+            SandboxCapabilities::Root | SandboxCapabilities::None => {
+                "no capabilities, no new privileges"
+            }
+        };
         [
             "namespaces: user, mount, process, network, ipc, uts, cgroup",
-            "no capabilities, no new privileges",
+            capabilities,
             "system call filter",
             "limits for memory, CPU, processes and disk",
             if no_egress { "no network" } else { "network egress rules" },
@@ -170,6 +191,14 @@ impl SandboxKind for NamespaceKind {
             }
             settings.egress = EgressPolicy::None;
         }
+        if settings.capabilities == SandboxCapabilities::Root && !self.can_have_root() {
+            if !spec["capabilities"].is_null() {
+                let reason =
+                    "capabilities: sandboxes have none on this machine; run `stead doctor`";
+                return Err(refused(reason.to_owned()));
+            }
+            settings.capabilities = SandboxCapabilities::None;
+        }
         self.instances.disks.with_snapshot(settings, lease)
     }
 
@@ -195,7 +224,11 @@ impl SandboxKind for NamespaceKind {
         let failed = |source| ProviderError::failed("start a sandbox", source);
         let dir = self.instances.root.join(directory);
         let image = spec.image.as_ref().map(|name| self.image(name)).transpose()?;
-        let base = if image.is_some() { DiskBase::Image } else { DiskBase::Machine };
+        let base = match (&image, spec.capabilities) {
+            (Some(_), _) => DiskBase::Image,
+            (None, SandboxCapabilities::Root) => DiskBase::System,
+            (None, SandboxCapabilities::None) => DiskBase::Machine,
+        };
         self.instances.disks.prepare(&disk, base, &spec).await?;
         let (programs, program) = self.instances.copy_program().await?;
         let launch = SandboxLaunch {

@@ -19,7 +19,7 @@ use rustix::thread::UnshareFlags;
 
 use super::bundle::{self, BundlePlan, TerminalGroup};
 use super::launch_file::SandboxLaunch;
-use super::root::{self, ROOT};
+use super::root::{self, MachinePrograms, ROOT};
 use super::{rlimit, runtime};
 use crate::cgroup::Cgroups;
 use crate::files::{cannot, open_dir};
@@ -28,6 +28,7 @@ use crate::layout::{LOCK, TERMINALS, filters};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
 use crate::slot;
+use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
 use crate::tools::PATH;
 
@@ -39,7 +40,8 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let Prepared { launch, bundle, users, handed } = prepare(dir)?;
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     let Some(runtime) = &launch.runtime else {
-        return runtime::run(&bundle, Some(users.as_fd()), &handed);
+        let capabilities = launch.spec.capabilities;
+        return runtime::run(&bundle, capabilities, Some(users.as_fd()), &handed);
     };
     let files = dir.join("bundle");
     fs::create_dir_all(&files)?;
@@ -74,6 +76,8 @@ struct Prepared {
 
 fn prepare(dir: &Path) -> io::Result<Prepared> {
     let launch = SandboxLaunch::read(dir)?;
+    // Before this process enters the sandbox's cgroup, which would be charged for it.
+    let programs = MachinePrograms::of(&launch).map_err(cannot("find private programs"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // Its own session: signals to the server's process group do not reach it.
     let _ = rustix::process::setsid();
@@ -97,6 +101,9 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     sys::unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
         .map_err(cannot("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    if launch.spec.capabilities == SandboxCapabilities::Root {
+        open_ports(first_user);
+    }
     let stage = root::stage(dir, &launch)?;
     let disk =
         sys::loop_device(&launch.disk).map_err(cannot("attach the disk to a loop device"))?;
@@ -127,14 +134,27 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         Some(_) => None,
     };
     io_limit.set(dir, &Cgroups::new(&cgroup)?).map_err(cannot("limit its write rate"))?;
-    root::mount_root(&launch, &resolved, stage, disk, users.as_fd(), first_user)?;
+    root::mount_root(&launch, &programs, &resolved, stage, disk, (users.as_fd(), first_user))?;
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;
-    let handed = vec![socket, terminals, filters()?, slot_lock];
+    let handed = match launch.spec.capabilities {
+        SandboxCapabilities::Root => vec![socket, terminals, slot_lock],
+        SandboxCapabilities::None => vec![socket, terminals, filters()?, slot_lock],
+    };
     if let Some((cgroups, entered)) = cgroups {
         entered.join().map_err(cannot("enter its cgroups"))?;
         cgroups.deny_devices().map_err(cannot("deny it devices"))?;
     }
     Ok(Prepared { launch, bundle, users, handed })
+}
+
+/// Allows all users of the sandbox to listen on low ports and to send ICMP echo requests. The network
+/// namespace of this process belongs to the machine, so capabilities of the sandbox mean nothing there.
+fn open_ports(first_user: u32) {
+    let users = format!("{first_user} {}", first_user + slot::USERS - 1);
+    for (name, value) in [("ip_unprivileged_port_start", "0"), ("ping_group_range", &users)] {
+        // May fail where `/proc/sys` is read-only. The sandbox also works without.
+        let _ = fs::write(Path::new("/proc/sys/net/ipv4").join(name), value);
+    }
 }
 
 /// Creates the cgroups with the limits of a bundle, and moves this process into them. The move runs in

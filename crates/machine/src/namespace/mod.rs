@@ -1,5 +1,5 @@
-//! Sandboxes on this machine: Linux namespaces, a user range each, no capabilities, a system call filter,
-//! limits by cgroups, a disk, and egress rules. The host is process 1.
+//! Sandboxes on this machine: Linux namespaces, a user range each, a system call filter, capabilities only over
+//! themselves, limits by cgroups, a disk, and egress rules. The host is process 1.
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/
@@ -16,6 +16,7 @@
 //! interfaces belong to its namespaces and end with its last process.
 
 mod bundle;
+mod capabilities;
 mod check;
 mod command;
 mod confine;
@@ -25,7 +26,9 @@ mod end;
 mod kind;
 mod launch;
 mod launch_file;
+mod layers;
 mod options;
+mod private_programs;
 mod rlimit;
 mod root;
 mod runtime;

@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::launch_file::SandboxLaunch;
+use super::layers::{self, LayerStage};
+use super::private_programs::PrivatePrograms;
 use crate::files::{cannot, open_dir};
-use crate::layout::{PROGRAMS, machine_directories};
+use crate::layout::{PROGRAMS, READ_ONLY_TREE, machine_directories, shown_directories};
 use crate::network::connect::ResolvedEgress;
+use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
 use crate::untrusted_tree::UntrustedTree;
 
@@ -18,38 +21,63 @@ use crate::untrusted_tree::UntrustedTree;
 /// files is used.
 const STAGES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
-/// How this machine's programs are mounted.
-pub(super) const READ_ONLY: MountAccess = MountAccess { write: false, execute: true };
-
 /// The name of the root directory on the stage.
 pub(super) const ROOT: &str = "root";
+
+/// What a sandbox gets of this machine's program directories.
+pub(super) enum MachinePrograms {
+    /// Nothing: it has an image.
+    None,
+    /// The directories themselves, read-only.
+    ReadOnly,
+    /// Writable layers over the directories, without these files.
+    Layers(PrivatePrograms),
+}
+
+impl MachinePrograms {
+    /// What the sandbox of a launch gets.
+    pub(super) fn of(launch: &SandboxLaunch) -> io::Result<Self> {
+        match (&launch.image, launch.spec.capabilities) {
+            (Some(_), _) => Ok(Self::None),
+            (None, SandboxCapabilities::None) => Ok(Self::ReadOnly),
+            (None, SandboxCapabilities::Root) => {
+                PrivatePrograms::find(&layers::directories()).map(Self::Layers)
+            }
+        }
+    }
+}
 
 /// Mounts the root of a sandbox on the stage.
 pub(super) fn mount_root(
     launch: &SandboxLaunch,
+    programs: &MachinePrograms,
     resolved: &ResolvedEgress,
     stage: &Path,
     (device, device_path): (File, String),
-    users: BorrowedFd<'_>,
-    first_user: u32,
+    (users, first_user): (BorrowedFd<'_>, u32),
 ) -> io::Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     // Opened before the stage hides anything.
     let image = match &launch.image {
         Some(image) => Some(
-            sys::clone_tree(image, READ_ONLY, Some(users))
+            sys::clone_tree(image, READ_ONLY_TREE, Some(users))
                 .map_err(cannot("map the image's users"))?,
         ),
         None => None,
     };
     let mut mounts =
-        vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY, None)?)];
-    if image.is_none() {
-        for path in machine_directories(&launch.shown) {
-            let tree = sys::clone_tree(&path, READ_ONLY, None)
-                .map_err(cannot("mount a directory of this machine"))?;
-            mounts.push((path, tree));
+        vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY_TREE, None)?)];
+    let (directories, layers) = match programs {
+        MachinePrograms::None => (vec![], vec![]),
+        MachinePrograms::ReadOnly => (machine_directories(&launch.shown), vec![]),
+        MachinePrograms::Layers(_) => {
+            (shown_directories(&launch.shown).cloned().collect(), layers::open(users)?)
         }
+    };
+    for path in directories {
+        let tree = sys::clone_tree(&path, READ_ONLY_TREE, None)
+            .map_err(cannot("mount a directory of this machine"))?;
+        mounts.push((path, tree));
     }
 
     let mount_tmpfs = rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k");
@@ -86,6 +114,13 @@ pub(super) fn mount_root(
         }
     }
     let inside = open_dir(&root)?;
+    if let MachinePrograms::Layers(private) = programs {
+        LayerStage { stage, disk: &disk, mapped: &mapped, first_user }.mount(
+            &layers,
+            private,
+            inside.as_fd(),
+        )?;
+    }
     for (path, tree) in &mounts {
         let at = UntrustedTree(inside.as_fd()).open(path).map_err(cannot("open a mount point"))?;
         sys::move_mount(tree.as_fd(), at.as_fd()).map_err(cannot("mount into the sandbox"))?;
@@ -109,6 +144,11 @@ pub(super) fn furnish(
     if launch.image.is_none() {
         for path in machine_directories(&launch.shown) {
             inside.make_dir(&path)?;
+        }
+        if launch.spec.capabilities == SandboxCapabilities::Root {
+            for path in layers::directories() {
+                inside.make_dir(&path)?;
+            }
         }
     }
     let (hosts, resolv) = resolved.names(&launch.spec.egress);

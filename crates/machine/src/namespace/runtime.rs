@@ -7,11 +7,12 @@
 //! the cgroups. It leaves the other namespaces of the machine, and a child becomes process 1.
 //!
 //! The content of the root is not trusted: an earlier instance of the lease may have written it. No link is
-//! followed, and none of its programs run before all capabilities are dropped.
+//! followed, and none of its programs run before the capabilities are dropped that it does not get.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,7 +21,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
+use super::capabilities;
 use crate::files::{cannot, open_dir};
+use crate::seccomp::bpf;
+use crate::spec::SandboxCapabilities;
 use crate::sys;
 use crate::untrusted_tree::{UntrustedTree, change_root};
 
@@ -39,11 +43,12 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Runs a bundle in the user namespace `users`, or in the current one, and hands over descriptors from number
-/// 3 on. Returns when the program of the bundle runs. Needs a process of one thread, which has left the
+/// Runs a bundle with these capabilities in the user namespace `users`, or in the current one, and hands over
+/// descriptors from number 3 on. Returns when the program of the bundle runs. Needs a process of one thread, which has left the
 /// machine's namespaces afterwards and should end.
 pub(super) fn run(
     spec: &Spec,
+    capabilities: SandboxCapabilities,
     users: Option<BorrowedFd<'_>>,
     handed: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
@@ -64,7 +69,7 @@ pub(super) fn run(
         | UnshareFlags::NEWCGROUP;
     sys::unshare(namespaces).map_err(cannot("leave the machine's namespaces"))?;
     sys::fork(|| {
-        let error = match become_process_1(spec, handed) {
+        let error = match become_process_1(spec, capabilities, handed) {
             Ok(never) => match never {},
             Err(error) => error,
         };
@@ -80,7 +85,11 @@ pub(super) fn run(
 /// A type without values, for a function that does not return on success.
 enum Never {}
 
-fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never> {
+fn become_process_1(
+    spec: &Spec,
+    capabilities: SandboxCapabilities,
+    handed: &[BorrowedFd<'_>],
+) -> io::Result<Never> {
     let missing = |what: &str| io::Error::other(format!("the bundle has no {what}"));
     let root = spec.root().as_ref().ok_or_else(|| missing("root"))?.path();
     let process = spec.process().as_ref().ok_or_else(|| missing("process"))?;
@@ -109,7 +118,21 @@ fn become_process_1(spec: &Spec, handed: &[BorrowedFd<'_>]) -> io::Result<Never>
         mask(path).map_err(cannot("mask a path"))?;
     }
     sys::join_own_keyring().map_err(cannot("join its own keyring"))?;
-    sys::drop_capabilities().map_err(cannot("drop its capabilities"))?;
+    match capabilities {
+        SandboxCapabilities::Root => {
+            // Services expect it. Their users cannot create it.
+            let _ = fs::create_dir("/run/lock");
+            let _ = fs::set_permissions("/run/lock", fs::Permissions::from_mode(0o1777));
+            for program in bpf::programs(capabilities)? {
+                sys::filter_calls(&program).map_err(cannot("filter its system calls"))?;
+            }
+            sys::keep_capabilities(capabilities::in_kernel(capabilities))
+                .map_err(cannot("drop its other capabilities"))?;
+        }
+        SandboxCapabilities::None => {
+            sys::drop_capabilities().map_err(cannot("drop its capabilities"))?;
+        }
+    }
 
     let args = process.args().as_deref().unwrap_or_default();
     let [program, args @ ..] = args else { return Err(missing("program")) };

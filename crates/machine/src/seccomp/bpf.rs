@@ -2,7 +2,8 @@
 //!
 //! They are compiled here by number, and not by the runtime by name: a runtime ignores calls that its
 //! library does not know. The host installs them before it does anything else, so every process in the
-//! sandbox inherits them.
+//! sandbox inherits them. If root inside has capabilities, the runtime installs them before it starts the host:
+//! without `no_new_privs`, installing needs a capability that the host does not get.
 //!
 //! There is one program for each error number, preceded by one that kills the process on a call of another
 //! word size and returns `ENOSYS` for calls that are newer than this list.
@@ -16,6 +17,7 @@ use seccompiler::{
 };
 
 use super::denied::{ArgCondition, DeniedCalls, denied};
+use crate::spec::SandboxCapabilities;
 
 /// The first call number that is newer than this list. The numbers of x32 calls are far greater.
 const FIRST_UNKNOWN: u32 = 470;
@@ -24,10 +26,27 @@ const FIRST_UNKNOWN: u32 = 470;
 ///
 /// # Errors
 /// If a rule is refused, which would be our bug.
-pub(crate) fn programs() -> io::Result<Vec<u8>> {
+pub(crate) fn encoded(capabilities: SandboxCapabilities) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for program in programs(capabilities)? {
+        bytes.extend((program.len() as u32).to_ne_bytes());
+        for sock_filter { code, jt, jf, k } in program {
+            bytes.extend(code.to_ne_bytes());
+            bytes.extend([jt, jf]);
+            bytes.extend(k.to_ne_bytes());
+        }
+    }
+    Ok(bytes)
+}
+
+/// All programs, in the order in which they are installed.
+///
+/// # Errors
+/// If a rule is refused, which would be our bug.
+pub(crate) fn programs(capabilities: SandboxCapabilities) -> io::Result<Vec<BpfProgram>> {
     let mut all = vec![first_program()];
     let mut by_errno: BTreeMap<i32, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
-    let list = denied();
+    let list = denied(capabilities);
     for denied in &list {
         for number in denied.names.iter().filter_map(|name| number(name)) {
             let rules = by_errno.entry(denied.errno).or_default().entry(number).or_default();
@@ -46,16 +65,7 @@ pub(crate) fn programs() -> io::Result<Vec<u8>> {
         let program: Result<BpfProgram, _> = filter.map_err(io::Error::other)?.try_into();
         all.push(program.map_err(io::Error::other)?);
     }
-    let mut bytes = Vec::new();
-    for program in all {
-        bytes.extend((program.len() as u32).to_ne_bytes());
-        for sock_filter { code, jt, jf, k } in program {
-            bytes.extend(code.to_ne_bytes());
-            bytes.extend([jt, jf]);
-            bytes.extend(k.to_ne_bytes());
-        }
-    }
-    Ok(bytes)
+    Ok(all)
 }
 
 fn arch() -> TargetArch {
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_call_of_the_list_has_a_number_unless_this_architecture_lacks_it() {
-        let mut without: Vec<&str> = denied()
+        let mut without: Vec<&str> = denied(SandboxCapabilities::None)
             .iter()
             .flat_map(|denied| denied.names)
             .filter(|name| number(name).is_none())
@@ -232,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_programs_fit_the_kernel() {
-        let bytes = programs().unwrap();
+        let bytes = encoded(SandboxCapabilities::None).unwrap();
         let (mut at, mut count) = (0, 0);
         while at < bytes.len() {
             let length = u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;

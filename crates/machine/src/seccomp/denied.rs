@@ -11,6 +11,8 @@ use oci_spec::runtime::{
     LinuxSeccompBuilder, LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 
+use crate::spec::SandboxCapabilities;
+
 /// Denied calls: their names, the conditions that all have to hold, and the error they return.
 #[derive(Debug, Clone)]
 pub(super) struct DeniedCalls {
@@ -107,8 +109,10 @@ const NEVER: &[&str] = &[
     "vhangup",
     "vm86",
     "vm86old",
-    "chroot",
 ];
+
+/// Calls that need a capability which only root inside may have.
+const ROOT_ONLY: &[&str] = &["chroot"];
 
 /// Calls for which programs have a fallback if the kernel does not know them.
 const UNKNOWN: &[&str] =
@@ -145,7 +149,8 @@ const SET_ID: [u64; 2] = [0o4000, 0o2000];
 const O_CREAT: u64 = 0o100;
 const O_TMPFILE: u64 = 0o20_000_000;
 
-pub(super) fn denied() -> Vec<DeniedCalls> {
+/// The denied calls of a sandbox with these capabilities.
+pub(super) fn denied(capabilities: SandboxCapabilities) -> Vec<DeniedCalls> {
     let mut list = vec![
         DeniedCalls { names: NEVER, when: vec![], errno: libc::EPERM },
         DeniedCalls { names: UNKNOWN, when: vec![], errno: libc::ENOSYS },
@@ -187,6 +192,11 @@ pub(super) fn denied() -> Vec<DeniedCalls> {
             add(sockets, when, libc::EPROTONOSUPPORT);
         }
     }
+    match capabilities {
+        // Its workspaces have user ids that mean nothing on the machine.
+        SandboxCapabilities::Root => return list,
+        SandboxCapabilities::None => add(ROOT_ONLY, vec![], libc::EPERM),
+    }
     // A workspace is also a directory of the machine, where a set-id file would be effective.
     for bits in SET_ID {
         for (names, mode) in
@@ -208,8 +218,8 @@ pub(super) fn denied() -> Vec<DeniedCalls> {
 ///
 /// # Errors
 /// If the builder refuses, which would be our bug.
-pub(crate) fn oci() -> Result<LinuxSeccomp, OciSpecError> {
-    profile(denied())
+pub(crate) fn oci(capabilities: SandboxCapabilities) -> Result<LinuxSeccomp, OciSpecError> {
+    profile(denied(capabilities))
 }
 
 /// The profile for a process 1 that enters a user namespace of its own before it becomes the host. The host
@@ -219,7 +229,7 @@ pub(crate) fn oci() -> Result<LinuxSeccomp, OciSpecError> {
 /// If the builder refuses, which would be our bug.
 pub(crate) fn oci_of_entry() -> Result<LinuxSeccomp, OciSpecError> {
     let enters = [ArgCondition::Bits(0, NEW_USER)];
-    let mut list = denied();
+    let mut list = denied(SandboxCapabilities::None);
     list.retain(|denied| denied.names != ["unshare"] || denied.when != enters);
     profile(list)
 }
@@ -283,7 +293,7 @@ mod tests {
     #[test]
     fn no_rule_compares_one_argument_twice() {
         // libseccomp would treat such a rule as two rules, of which either suffices.
-        for denied in denied() {
+        for denied in denied(SandboxCapabilities::None) {
             let mut indexes: Vec<usize> = denied
                 .when
                 .iter()
@@ -301,8 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn root_may_change_its_root_and_create_set_id_files() {
+        let names = |capabilities| {
+            let list = denied(capabilities).into_iter();
+            list.flat_map(|denied| denied.names).copied().collect::<Vec<_>>()
+        };
+        for name in ["chroot", "chmod", "fchmodat", "openat"] {
+            assert!(names(SandboxCapabilities::None).contains(&name), "{name}");
+            assert!(!names(SandboxCapabilities::Root).contains(&name), "{name}");
+        }
+        for name in ["mount", "setns", "ptrace", "unshare", "bpf"] {
+            assert!(names(SandboxCapabilities::Root).contains(&name), "{name}");
+        }
+    }
+
+    #[test]
     fn tiocsti_is_denied_for_any_upper_half_of_the_argument() {
-        let json = serde_json::to_value(oci().unwrap()).unwrap();
+        let json = serde_json::to_value(oci(SandboxCapabilities::None).unwrap()).unwrap();
         let rules = json["syscalls"].as_array().unwrap();
         assert!(rules.iter().any(|rule| rule["names"][0] == "ioctl"
             && rule["args"][0]["value"] == 0xffff_ffff_u64

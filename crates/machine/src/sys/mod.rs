@@ -14,8 +14,9 @@ pub(crate) use process::{
     ForkedTask, bound_socket, close_on_exec_from, enter, exec_with, fork, fork_without,
     keep_on_exec, network_namespace, unshare,
 };
-pub use user::with_rights_of;
 pub(crate) use user::{
-    as_user, become_first_user, drop_capabilities, enter_own_user_namespace, join_own_keyring,
-    map_all_users, may_create_user_namespace, user_namespace,
+    as_user, become_first_user, drop_capabilities, enter_own_user_namespace, filter_calls,
+    join_own_keyring, keep_capabilities, map_all_users, mapping_namespace,
+    may_create_user_namespace, user_namespace,
 };
+pub use user::{with_identity_of, with_rights_of};

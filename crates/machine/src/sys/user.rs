@@ -4,13 +4,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::process::unshare;
 
 /// Creates a user namespace that maps `count` users from 0 on to the machine's users from `first` on. It
 /// is created as the user `first`, has no processes, and lives as long as its descriptor.
 pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
+    mapping_namespace(first, 0, count)
+}
+
+/// Creates a user namespace that maps `count` users from `inside` on to the machine's users from `first` on.
+/// As the mapping of a mount, it gives files of user `inside` on disk to the machine's user `first`.
+pub(crate) fn mapping_namespace(first: u32, inside: u32, count: u32) -> io::Result<OwnedFd> {
     let (ready, tell_ready) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let (done, tell_done) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: this process has one thread, and the child only makes system calls.
@@ -31,7 +37,7 @@ pub(crate) fn user_namespace(first: u32, count: u32) -> io::Result<OwnedFd> {
     let mut created = [0u8];
     let received = rustix::io::read(&ready, &mut created);
     let result = match received {
-        Ok(1) if created == [1] => map_users(child, first, count),
+        Ok(1) if created == [1] => map_users(child, inside, first, count),
         _ => Err(io::Error::other("cannot create a user namespace")),
     };
     drop(tell_done);
@@ -56,7 +62,7 @@ pub(crate) fn may_create_user_namespace(user: u32) -> bool {
 
 /// Gives the user namespace of a process all users of the machine, each under its own number.
 pub(crate) fn map_all_users(pid: i32) -> io::Result<()> {
-    map_users(pid, 0, u32::MAX).map(drop)
+    map_users(pid, 0, 0, u32::MAX).map(drop)
 }
 
 /// Enters a new user namespace in which this process's user is user 0.
@@ -79,8 +85,14 @@ pub(crate) fn become_first_user() -> io::Result<()> {
 
 /// Drops all capabilities for good, including those that `exec` would restore.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
-    use rustix::thread::{CapabilitySet, CapabilitySets};
-    for capability in 0..64 {
+    keep_capabilities(CapabilitySet::empty())?;
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// Drops all other capabilities for good, including those that `exec` would restore.
+pub(crate) fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    let is_kept = |capability: i32| kept.bits() & (1 << capability) != 0;
+    for capability in (0..64).filter(|capability| !is_kept(*capability)) {
         // SAFETY: all arguments are integers.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
             match io::Error::last_os_error() {
@@ -91,10 +103,25 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
         }
     }
     rustix::thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, none)?;
-    Ok(rustix::thread::set_no_new_privs(true)?)
+    let inheritable = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Installs a system call filter for this process and its children. Needs a capability, or `no_new_privs`.
+pub(crate) fn filter_calls(program: &[seccompiler::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let mut instructions: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|one| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k })
+        .collect();
+    let program = libc::sock_fprog { len: length, filter: instructions.as_mut_ptr() };
+    let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, 0);
+    // SAFETY: the program and its instructions outlive the call, which only reads them.
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Joins a new session keyring, if the kernel has keyrings.
@@ -122,8 +149,8 @@ fn become_user(user: u32) -> io::Result<()> {
     }
 }
 
-fn map_users(pid: i32, first: u32, count: u32) -> io::Result<OwnedFd> {
-    let map = format!("0 {first} {count}");
+fn map_users(pid: i32, inside: u32, first: u32, count: u32) -> io::Result<OwnedFd> {
+    let map = format!("{inside} {first} {count}");
     std::fs::write(format!("/proc/{pid}/uid_map"), &map)?;
     std::fs::write(format!("/proc/{pid}/gid_map"), &map)?;
     Ok(File::open(format!("/proc/{pid}/ns/user"))?.into())
@@ -144,6 +171,37 @@ pub(crate) fn as_user<T>(user: u32, act: impl FnOnce() -> io::Result<T>) -> io::
     set(0);
     rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::empty())?;
     result
+}
+
+/// Runs `act` once as another file system user and group, on this thread, with the server's capabilities. A
+/// server that is not root runs it as itself.
+pub fn with_identity_of((user, group): (u32, u32), act: &mut dyn FnMut()) {
+    use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
+    /// Restores the server's user, also if `act` panics.
+    struct Restore;
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: changes only this thread's credentials.
+            unsafe {
+                libc::setfsuid(0);
+                libc::setfsgid(0);
+            }
+            let _ = set_capabilities_secure_bits(CapabilitiesSecureBits::empty());
+        }
+    }
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Otherwise the kernel drops the capabilities over files with the user.
+    let keep = CapabilitiesSecureBits::NO_SETUID_FIXUP;
+    if own != (0, 0) || own == (user, group) || set_capabilities_secure_bits(keep).is_err() {
+        return act();
+    }
+    let _restore = Restore;
+    // SAFETY: as above.
+    unsafe {
+        libc::setfsgid(group);
+        libc::setfsuid(user);
+    }
+    act();
 }
 
 /// Runs `act` with only the file permissions of another user and group, on this thread. A server that is
