@@ -3548,6 +3548,11 @@ export interface components {
             /** @description Disk limit, e.g. `10g`. */
             disk?: string | null;
             egress?: components["schemas"]["EgressPolicy"] | null;
+            /**
+             * @description Capabilities of root inside, over its own files and users: `root`, with which it installs packages and
+             *     manages users, or `none`, with which the machine's programs are read-only.
+             */
+            capabilities?: string | null;
             /** @description Environment variables of its shells. */
             env?: {
                 [key: string]: string;
@@ -3586,6 +3591,8 @@ export interface components {
             disk?: string;
             /** @description Allowed outgoing connections. */
             egress?: components["schemas"]["EgressPolicy"];
+            /** @description Capabilities of root inside: `root`, or `none` for read-only programs. */
+            capabilities?: string;
         };
         /**
          * @description What a suspension or a fork keeps.
