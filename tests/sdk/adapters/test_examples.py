@@ -21,6 +21,18 @@ The longest file has 7 lines.
 """
 DEEP_AGENT = "[0, 1, 4, 9]\n[0, 1, 4, 9, 16, 25]\nThe squares are in order.\n"
 TAKE_OVER = "watcher sees: Deploy to production? [yes/no]\nagent sees: deploying: yes\n"
+MCP_CLIENT = """\
+tools: 19
+the shell kept: hello from /tmp
+the long command is running
+its output: built
+the person chose: main
+"""
+SECRET = """\
+the agent learns: answered None
+the program says: signed in with 13 characters
+the screen has it: False
+"""
 FAN_OUT = "10 attempts, best: 7\nkept, with its files and its shell: True\n"
 
 
@@ -35,7 +47,14 @@ def provider():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("loop", LOOP), ("deep_agent", DEEP_AGENT), ("take_over", TAKE_OVER), ("fan_out", FAN_OUT)],
+    [
+        ("loop", LOOP),
+        ("deep_agent", DEEP_AGENT),
+        ("take_over", TAKE_OVER),
+        ("fan_out", FAN_OUT),
+        ("mcp_client", MCP_CLIENT),
+        ("secret", SECRET),
+    ],
 )
 def test_an_example_prints_what_it_should(name, expected, provider):
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]

@@ -11,11 +11,6 @@ from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 from stead import Stead
 from stead.adapters.inspect import SteadSandboxEnvironment
 
-KNOWN_FAILURES = {
-    # `adduser` writes to /etc, and changing the user needs more than one.
-    "test_exec_as_user": "the server's sandboxes have a read-only /etc and one user",
-}
-
 
 @pytest.fixture(scope="module")
 async def environment():
@@ -25,10 +20,7 @@ async def environment():
 
 
 @pytest.fixture
-def sandbox_env(environment, request):
-    if request.node.originalname in KNOWN_FAILURES:
-        reason = KNOWN_FAILURES[request.node.originalname]
-        request.node.add_marker(pytest.mark.xfail(reason=reason, strict=False))
+def sandbox_env(environment):
     return environment
 
 

@@ -6,30 +6,22 @@ creates gets a project, unless the settings name one.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from .._async._client import AsyncStead
 from .._async._sandboxes import AsyncSandbox
-from .._errors import Forbidden, InternalError, NotFound
+from .._errors import Forbidden, NotFound
 from .._sync._client import Stead
 from .._sync._sandboxes import Sandbox
-from .._wire import fresh_key, segment
-from ._paths import WORKSPACE
+from .._wire import segment
 from ._programs import Programs
 
 T = TypeVar("T")
 
 _LABEL = "own_project"
 _PROJECT = {"prefix": "agent", "description": "The workspace of one sandbox"}
-
-# Writes a file with the rights of the sandbox's user, through a file in the workspace.
-COPY_SCRIPT = """LC_ALL=C; export LC_ALL
-mkdir -p -- "$(dirname -- "$2")" && cat <"$1" >"$2"
-code=$?; rm -f -- "$1"; exit $code"""
 
 
 def _with_project(settings: dict[str, Any], project_id: str) -> dict[str, Any]:
@@ -79,16 +71,6 @@ def delete_sandbox_sync(client: Stead, sandbox: Sandbox) -> None:
             client._http.delete(f"/api/projects/{segment(sandbox.info.project_id)}")
 
 
-def copy_error(path: str, message: str) -> OSError:
-    """Returns the error for what `COPY_SCRIPT` printed."""
-    for number in (errno.EISDIR, errno.EACCES, errno.ENOTDIR, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
-        if os.strerror(number) in message:
-            return OSError(number, os.strerror(number), path)
-    if "exist" in message:
-        return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-    return OSError(errno.EIO, message.strip(), path)
-
-
 async def follow_links(programs: Programs, path: str, action: Callable[[str], Awaitable[T]]) -> T:
     """Calls a function of the file API, with the target of a link if the API refuses to follow it.
 
@@ -105,12 +87,4 @@ async def follow_links(programs: Programs, path: str, action: Callable[[str], Aw
 
 async def write_file(sandbox: AsyncSandbox, programs: Programs, path: str, content: str | bytes) -> None:
     """Writes a file anywhere in a sandbox."""
-    try:
-        await follow_links(programs, path, lambda target: sandbox.files.write(target, content))
-    except InternalError:
-        # On an idmapped root, the server itself may not create files outside of the workspace.
-        staged = f".stead-{fresh_key()}"
-        await sandbox.files.write(f"{WORKSPACE}/{staged}", content)
-        completed = await programs.run(["/bin/sh", "-c", COPY_SCRIPT, "sh", staged, path])
-        if completed.exit_code != 0:
-            raise copy_error(path, completed.error_text) from None
+    await follow_links(programs, path, lambda target: sandbox.files.write(target, content))

@@ -15,7 +15,6 @@ or a person occupies the shell.
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -23,10 +22,8 @@ from typing import Any
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
 
-from .. import InternalError, NotFound, Sandbox, SteadError, Terminal, Thread
-from .._wire import fresh_key
+from .. import NotFound, Sandbox, SteadError, Terminal, Thread
 from ._paths import OWNER_READ, OWNER_WRITE, WORKSPACE, check_permission, os_errors
-from ._sandboxes import COPY_SCRIPT, copy_error
 
 TIMEOUT_EXIT_CODE = 124
 
@@ -82,19 +79,7 @@ class _Commands(BaseSandbox):
     def _write(self, path: str, content: bytes) -> None:
         with suppress(NotFound):
             check_permission(self._sandbox.files.stat(path), OWNER_WRITE, path)
-        try:
-            self._sandbox.files.write(path, content)
-        except InternalError:
-            # On an idmapped root, the server itself may not create files outside of the workspace.
-            self._copy(path, content)
-
-    def _copy(self, path: str, content: bytes) -> None:
-        staged = f".stead-{fresh_key()}"
-        self._sandbox.files.write(f"{WORKSPACE}/{staged}", content)
-        command = shlex.join(["/bin/sh", "-c", COPY_SCRIPT, "sh", staged, path])
-        result = self._terminal().exec(command)
-        if not result.ok:
-            raise copy_error(path, result.stderr)
+        self._sandbox.files.write(path, content)
 
     def _read(self, path: str, content: list[bytes]) -> None:
         check_permission(self._sandbox.files.stat(path), OWNER_READ, path)
