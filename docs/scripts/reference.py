@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Writes the reference pages of the book from the binary itself.
+
+    STEAD_BIN=target/…/stead docs/scripts/reference.py
+
+The command line comes from `--help` of every subcommand, settings from `stead config`, routes and schemas from
+`/openapi.json`, MCP tools from `/mcp`, metrics from `/metrics`. Error codes come from `/openapi.json`, their statuses and
+titles from the table in the source, and their remedies from `docs/operations/troubleshooting.md`: a code without a
+remedy, or a remedy without a code, is an error.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+DOCS = pathlib.Path(__file__).resolve().parent.parent
+ROOT = DOCS.parent
+PAGES = DOCS / "reference"
+START_SECONDS = 60
+CALL_SECONDS = 30
+# The columns that clap wraps the help at.
+COLUMNS = "100"
+
+
+def fail(message):
+    sys.exit(f"reference: {message}")
+
+
+BINARY = os.environ.get("STEAD_BIN") or fail("STEAD_BIN must name the binary")
+CLEAN = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "COLUMNS": COLUMNS, "LANG": "C.UTF-8"}
+
+
+def stead(*arguments, home="/nonexistent"):
+    done = subprocess.run(
+        [BINARY, *arguments], env={**CLEAN, "HOME": str(home)}, capture_output=True, text=True, timeout=CALL_SECONDS
+    )
+    if done.returncode != 0:
+        fail(f"stead {' '.join(arguments)} exited with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+class Server:
+    """A server with a home of its own, until the end of the block."""
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.home = pathlib.Path(self.directory.name) / ".stead"
+        environment = {**CLEAN, "HOME": self.directory.name, "STEAD_PROVIDER": "local"}
+        self.log = open(pathlib.Path(self.directory.name) / "log", "wb+")
+        self.process = subprocess.Popen(
+            [BINARY, "serve", "--listen", "127.0.0.1:0"], env=environment, stdout=self.log, stderr=self.log
+        )
+        end = time.monotonic() + START_SECONDS
+        address = self.home / "address"
+        while not (address.exists() and address.read_text().strip()):
+            if time.monotonic() > end or self.process.poll() is not None:
+                self.log.seek(0)
+                fail(f"the server did not start: {self.log.read().decode()}")
+            time.sleep(0.05)
+        self.url = address.read_text().strip()
+        self.token = (self.home / "token").read_text().strip()
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(CALL_SECONDS)
+        for pid in self.home.glob("run/*/host.pid"):
+            try:
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+            except (ProcessLookupError, ValueError):
+                pass
+        self.log.close()
+        self.directory.cleanup()
+
+    def request(self, path, body=None, headers=None):
+        headers = {"Authorization": f"Bearer {self.token}", **(headers or {})}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        call = urllib.request.Request(self.url + path, data=data, headers=headers)
+        with urllib.request.urlopen(call, timeout=CALL_SECONDS) as response:
+            return response.read().decode(), response.headers
+
+    def mcp_tools(self):
+        """Returns the tools by the lifecycle with a session, which every client knows."""
+        accept = {"Accept": "application/json, text/event-stream"}
+        client = {"name": "reference", "version": "1"}
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+        text, headers = self.request("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}, accept)
+        accept["MCP-Protocol-Version"] = "2025-11-25"
+        if session := headers.get("Mcp-Session-Id"):
+            accept["Mcp-Session-Id"] = session
+        self.request("/mcp", {"jsonrpc": "2.0", "method": "notifications/initialized"}, accept)
+        text, _ = self.request("/mcp", {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}, accept)
+        for line in text.splitlines():
+            line = line.removeprefix("data:").strip()
+            if line.startswith("{") and "result" in json.loads(line):
+                return json.loads(line)["result"]["tools"]
+        fail(f"no tools in the answer of /mcp: {text}")
+
+
+def plain(text):
+    """Escapes text for a paragraph or a table cell outside of code."""
+    parts = re.split(r"(`[^`]*`)", " ".join((text or "").split()))
+    for index in range(0, len(parts), 2):
+        parts[index] = re.sub(r"[<{}]", lambda found: f"&#{ord(found[0])};", parts[index])
+    return "".join(parts).replace("|", "\\|")
+
+
+def write(name, title, head, body):
+    PAGES.mkdir(exist_ok=True)
+    source = "<!-- Generated by docs/scripts/reference.py. -->"
+    text = f"{source}\n# {title}\n\n{head}\n\n{body.strip()}\n"
+    path = PAGES / f"{name}.md"
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def subcommands(text):
+    inside = False
+    for line in text.splitlines():
+        if line == "Commands:":
+            inside = True
+        elif line and not line.startswith(" "):
+            inside = False
+        elif inside and (found := re.match(r"  ([a-z][a-z-]*)", line)) and found[1] != "help":
+            yield found[1]
+
+
+def command_line():
+    sections = []
+
+    def add(path):
+        text = stead(*path, "--help")
+        text = re.sub(r"^(Usage:) \S+", r"\1 stead", text, flags=re.MULTILINE) if not path else text
+        name = " ".join(["stead", *path])
+        text = text.replace(pathlib.Path(BINARY).name + " ", "stead ")
+        sections.append(f"{'##' if len(path) < 2 else '###'} {name}\n```text\n{text.rstrip()}\n```\n")
+        for name in subcommands(text):
+            add([*path, name])
+
+    add([])
+    write("cli", "Command line", "The help of every command, as the binary prints it.", "\n".join(sections))
+
+
+def settings():
+    entries = []
+    meaning = variable = None
+    for line in stead("config").splitlines():
+        if found := re.match(r"# .*; environment: (\S+)", line):
+            variable = found[1]
+        elif line.startswith("# "):
+            meaning = line[2:]
+        elif found := re.match(r"([a-z0-9_.]+) = \"(.*)\"$", line):
+            entries.append((found[1], found[2], variable, meaning))
+    if len(entries) < 20:
+        fail(f"only {len(entries)} settings found in the output of stead config")
+    groups = {}
+    for entry in entries:
+        groups.setdefault(entry[0].split(".")[0] if "." in entry[0] else "server", []).append(entry)
+    body = ""
+    for group, rows in groups.items():
+        body += f"## {group}\n| setting | default | variable | meaning |\n|---|---|---|---|\n"
+        for name, value, variable, meaning in rows:
+            default = "" if name == "home" else f"`{value}`" if value else ""
+            body += f"| `{name}` | {default} | `{variable}` | {plain(meaning)} |\n"
+        body += "\n"
+    head = (
+        "A value comes from a flag of `stead serve` (`--set NAME=VALUE` sets any of them), else from the environment "
+        "variable, else from `stead.toml` in the home directory, else it is the default. `stead config` prints every "
+        "value and where it was set."
+    )
+    write("settings", "Settings", head, body)
+
+
+def type_of(schema):
+    """Describes the type of a schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return "object" if name == "BTreeMap" else f"[{name}](#{anchor(name)})"
+    for key in ("oneOf", "anyOf"):
+        if key in schema:
+            return " or ".join(dict.fromkeys(type_of(one) for one in schema[key]))
+    if "allOf" in schema:
+        return type_of(schema["allOf"][0])
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(type_of({**schema, "type": one}) for one in kind)
+    if kind == "array":
+        return f"list of {type_of(schema.get('items', {}))}"
+    return kind
+
+
+def anchor(name):
+    return "schema-" + name.lower().replace("_", "-")
+
+
+def api(document):
+    body = ""
+    tags = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if "operationId" in operation:
+                tags.setdefault(operation["tags"][0], []).append((method.upper(), path, operation))
+    for tag, operations in tags.items():
+        body += f"## {tag.capitalize()}\n"
+        for method, path, operation in operations:
+            body += f"### {operation['operationId']}\n`{method} {path}`\n\n{plain(operation.get('summary'))}"
+            body += f" {plain(operation.get('description'))}\n\n" if operation.get("description") else "\n\n"
+            rows = [
+                f"| `{one['name']}` | {one['in']} | {type_of(one.get('schema', {}))} | {plain(one.get('description'))} |"
+                for one in operation.get("parameters", [])
+            ]
+            if rows:
+                body += "| parameter | in | type | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+            for media, content in operation.get("requestBody", {}).get("content", {}).items():
+                body += f"Body: `{media}`, {type_of(content.get('schema', {}))}.\n\n"
+            for status, response in operation["responses"].items():
+                if status == "default":
+                    continue
+                kinds = [type_of(one.get("schema", {})) for one in response.get("content", {}).values()]
+                kind = f" ({', '.join(dict.fromkeys(kinds))})" if kinds else ""
+                body += f"- **{status}**{kind}: {plain(response.get('description'))}\n"
+            body += "\n"
+    body += "## Schemas\n"
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        if name == "BTreeMap":
+            continue
+        body += f"### {name} {{#{anchor(name)}}}\n{plain(schema.get('description'))}\n\n"
+        properties = schema.get("properties")
+        if not properties:
+            body += f"Type: {type_of(schema)}\n\n"
+            continue
+        required = schema.get("required", [])
+        body += "| field | type | meaning |\n|---|---|---|\n"
+        for field, one in properties.items():
+            meaning = one.get("description") or next(
+                (part["description"] for part in one.get("oneOf", []) if "description" in part), ""
+            )
+            mark = "" if field in required else " (optional)"
+            body += f"| `{field}` | {type_of(one)}{mark} | {plain(meaning)} |\n"
+        body += "\n"
+    head = (
+        "Every route and schema of `/openapi.json`, which the server generates from its code. Requests carry "
+        "`Authorization: Bearer TOKEN`; every error is a [Problem](#schema-problem) with one of the [error codes](errors.md)."
+    )
+    write("api", "HTTP API", head, body)
+
+
+def remedies():
+    text = (DOCS / "operations/troubleshooting.md").read_text()
+    rows = re.finditer(r"^\| `([a-z_]+)` \| (.*) \|$", text, re.MULTILINE)
+    return {row[1]: row[2].replace("](", "](../operations/") for row in rows}
+
+
+def errors(document):
+    codes = document["components"]["schemas"]["Code"]["enum"]
+    source = (ROOT / "crates/api/src/code.rs").read_text()
+    table = re.findall(r"Code::(\w+) => [({]\s*\(?\s*StatusCode::(\w+),\s*\"([^\"]+)\"", source)
+    named = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): (status, title) for name, status, title in table}
+    known = remedies()
+    for code in codes:
+        if code not in named:
+            fail(f"crates/api/src/code.rs has no status for {code}")
+        if code not in known:
+            fail(f"docs/operations/troubleshooting.md has no remedy for {code}")
+    if extra := set(known) - set(codes):
+        fail(f"docs/operations/troubleshooting.md explains codes that the server does not have: {sorted(extra)}")
+    import http
+
+    body = "| code | status | title | meaning and remedy |\n|---|---|---|---|\n"
+    aliases = {"PAYLOAD_TOO_LARGE": 413, "UNPROCESSABLE_ENTITY": 422, "RANGE_NOT_SATISFIABLE": 416}
+    for code in codes:
+        status, title = named[code]
+        number = aliases.get(status) or http.HTTPStatus[status].value
+        body += f"| `{code}` | {number} | {plain(title)} | {known[code]} |\n"
+    head = (
+        "Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and `code`. The meaning of a "
+        "code never changes; `detail` is for people."
+    )
+    write("errors", "Error codes", head, body)
+
+
+def mcp(tools):
+    body = ""
+    for tool in tools:
+        body += f"## {tool['name']}\n{plain(tool.get('description'))}\n\n"
+        properties = tool.get("inputSchema", {}).get("properties", {})
+        required = tool.get("inputSchema", {}).get("required", [])
+        definitions = tool.get("inputSchema", {}).get("$defs", {})
+        if properties:
+            body += "| argument | type | meaning |\n|---|---|---|\n"
+        for name, schema in properties.items():
+            for part in (schema, *schema.get("anyOf", []), *schema.get("oneOf", [])):
+                if "$ref" in part:
+                    part.update(definitions.get(part.pop("$ref").rsplit("/", 1)[-1], {"type": "object"}))
+            mark = "" if name in required else " (optional)"
+            body += f"| `{name}` | {type_of(schema)}{mark} | {plain(schema.get('description'))} |\n"
+        body += "\n"
+    write("mcp", "MCP tools", "The tools of `stead mcp` and `/mcp`, as the server lists them.", body)
+
+
+def metrics(text):
+    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (.*)$", text, re.MULTILINE))
+    labels = {}
+    for name, found in re.findall(r"^([a-z_]+)\{([^}]*)\}", text, re.MULTILINE):
+        for metric in helps:
+            if name == metric or name.removeprefix(metric) in ("_total", "_bucket", "_sum", "_count"):
+                names = set(re.findall(r"(\w+)=\"", found)) - {"le"}
+                labels.setdefault(metric, set()).update(names)
+    body = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
+    for name in sorted(helps):
+        marks = ", ".join(f"`{one}`" for one in sorted(labels.get(name, ())))
+        body += f"| `{name}` | {kinds.get(name, '')} | {marks} | {plain(helps[name])} |\n"
+    head = (
+        "`GET /metrics` answers in the OpenMetrics text format. Counters are written with the suffix `_total`, "
+        "histograms with `_bucket`, `_sum` and `_count`."
+    )
+    write("metrics", "Metrics", head, body)
+
+
+def main():
+    command_line()
+    settings()
+    with Server() as server:
+        stead("exec", "--", "true", home=server.home.parent)
+        document = json.loads(server.request("/openapi.json")[0])
+        api(document)
+        errors(document)
+        mcp(server.mcp_tools())
+        metrics(server.request("/metrics")[0])
+        stead("thread", "rm", "main", home=server.home.parent)
+    print(f"reference: {len(list(PAGES.glob('*.md')))} pages in {PAGES.relative_to(ROOT)}")
+
+
+main()
