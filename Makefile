@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check rust nextest flaky sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,7 +44,7 @@ web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path 
 web/node_modules/.package-lock.json: web/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --silent && touch $@; fi
 
-test: tools web check rust sdk mcp browser screen short-fuzz ## run all tests
+test: tools web check rust book sdk mcp browser screen short-fuzz ## run all tests
 	@echo "all tests passed"
 
 tools:
@@ -88,6 +88,19 @@ typescript: test-bin sdk/typescript/node_modules/.package-lock.json
 sdk/typescript/node_modules/.package-lock.json: sdk/typescript/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix sdk/typescript ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
 
+# STEAD_BIN names another binary than the one of the tests.
+BOOK_BIN = $(or $(STEAD_BIN),$(TEST_BIN))
+
+docs: $(if $(STEAD_BIN),,test-bin) docs/node_modules/.package-lock.json ## build the book, with its reference, into docs/.vitepress/dist
+	@if command -v npm >/dev/null; then STEAD_BIN=$(BOOK_BIN) docs/scripts/reference.py && npm --prefix docs run --silent build; \
+	else echo "docs: no npm; skipped"; fi
+
+docs/node_modules/.package-lock.json: docs/package-lock.json
+	@if command -v npm >/dev/null; then npm --prefix docs ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
+
+book: docs ## build the book, run the code blocks of all pages against the real binary, and check their links
+	STEAD_BIN=$(BOOK_BIN) tests/book/run
+
 mcp: test-bin ## run the official MCP conformance suite, for both versions of the protocol, against the real binary
 	@if command -v npm >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/mcp/run; else echo "mcp: no npm; skipped"; fi
 
@@ -120,11 +133,11 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
-bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of the README
+bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of docs/benchmarks.md
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
 
-bench-terminals: build ## benchmark terminals and commands against tmux and node, as in the README
+bench-terminals: build ## benchmark terminals and commands against tmux and node, as in docs/benchmarks.md
 	benches/run
 
 bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
