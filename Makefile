@@ -99,6 +99,8 @@ docs/node_modules/.package-lock.json: docs/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix docs ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
 
 book: docs ## build the book, run the code blocks of all pages against the real binary, and check their links
+	@python3 -c 'import ensurepip, venv' 2>/dev/null \
+	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
 	STEAD_BIN=$(BOOK_BIN) tests/book/run
 
 mcp: test-bin ## run the official MCP conformance suite, for both versions of the protocol, against the real binary
