@@ -45,6 +45,15 @@ class Block:
         return self.not_run is None and (self.language in RUN or self.file is not None)
 
 
+def host_anchor(title):
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+
+
+def site_anchor(title):
+    slug = re.sub(r"[\s~`!@#$%^&*()\-_+=\[\]{}|\\;:\"'“”‘’<>,.?/]+", "-", title).strip("-").lower()
+    return re.sub(r"^(\d)", r"_\1", slug)
+
+
 class Page:
     def __init__(self, path):
         self.path = path
@@ -113,14 +122,16 @@ class Page:
         elif block.language not in (*RUN, *SHOWN):
             self.problems.append(f"{place}: a block of {block.language} needs a comment `not run: REASON`")
 
-    def slugs(self):
-        """Returns the anchors of the headings, as both code hosts and the site make them."""
-        found = set(re.findall(r"(?:<a id=|\bid=)\"([^\"]+)\"", self.text))
+    def anchors(self):
+        """Returns the anchors of the headings that are the same on a code host and on the site."""
+        found = set(re.findall(r"\bid=\"([^\"]+)\"", self.text))
         for _, line in self.prose:
             if heading := re.match(r"^#{1,6} (.*?)(?: \{#([\w-]+)\})?$", line):
                 title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).replace("`", "")
-                slug = re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
-                found.update(filter(None, (slug, heading[2])))
+                if heading[2]:
+                    found.add(heading[2])
+                elif self.is_generated or host_anchor(title) == site_anchor(title):
+                    found.add(site_anchor(title))
         return found
 
     def links(self):
@@ -158,8 +169,8 @@ def dead_links(pages):
             other = known.get(goal)
             if other and other.is_generated and not page.is_generated:
                 wrong.append(f"{place}: {target} is generated and not in the repository; link to reference/index.md")
-            if fragment and (other is None or fragment not in other.slugs()):
-                wrong.append(f"{place}: {target} names no heading")
+            if fragment and (other is None or fragment not in other.anchors()):
+                wrong.append(f"{place}: {target} names no heading, or one whose anchor differs between code host and site")
             name = text.strip("`")
             if goal.suffix == ".rs" and re.fullmatch(r"[a-z]+(_[a-z0-9]+){2,}", name):
                 if f"fn {name}(" not in goal.read_text(encoding="utf-8"):
