@@ -110,6 +110,8 @@ class Session:
             "STEAD_LISTEN": f"127.0.0.1:{self.port}",
             "STEAD_SANDBOX_WARM": "0",
             "PYTHONUNBUFFERED": "1",
+            # A shell that ends writes its history when the directory may already be gone.
+            "HISTFILE": "",
         }
 
     def _start(self, command, **options):
@@ -240,12 +242,14 @@ class Session:
             except ProcessLookupError:
                 pass
             process.wait()
-        for home in self.directory.glob("**/run/*/host.pid"):
+        # Those of the page, and those that it made for a second server.
+        homes = [path.parent for path in self.directory.rglob("stead.db")]
+        for pid in (pid for home in homes for pid in home.glob("run/*/host.pid")):
             try:
-                os.kill(int(home.read_text()), signal.SIGKILL)
+                os.kill(int(pid.read_text()), signal.SIGKILL)
             except (ProcessLookupError, ValueError):
                 pass
-        for home in {path.parent for path in self.directory.glob("*/sandboxes")} | {self.home}:
+        for home in homes:
             if (home / "sandboxes").exists():
-                subprocess.run([binary, "namespace", "end", str(home)], check=False, timeout=BLOCK_SECONDS)
+                subprocess.run([binary, "namespace", "end", home], check=False, timeout=BLOCK_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
