@@ -56,7 +56,22 @@ export default defineConfig({
     },
   },
   themeConfig: {
-    search: { provider: "local" },
+    search: {
+      provider: "local",
+      options: {
+        miniSearch: {
+          options: {
+            // Names such as `echo_on` and `sandbox.egress` are found whole and by their parts.
+            tokenize: (text: string) =>
+              text
+                .split(/[\s\-,:;!?()[\]{}"'`|/=<>]+|\.(?=\s|$)/u)
+                .flatMap((word) => (/[_.]/.test(word) ? [word, ...word.split(/[_.]/)] : [word]))
+                .filter((word) => word !== ""),
+          },
+          searchOptions: { combineWith: "AND", fuzzy: 0.1, prefix: true },
+        },
+      },
+    },
     outline: [2, 3],
     docFooter: { prev: "Previous", next: "Next" },
     nav: [
