@@ -50,7 +50,7 @@ fn root_manages_users_and_owners() {
     };
     check(
         "adduser --disabled-password --gecos '' x >/dev/null && su x -c id",
-        concat!("uid=1000(x) gid=1000(x) groups=1000(x),100(users)\n"),
+        "uid=1000(x) gid=1000(x) groups=1000(x),100(users)\n",
     );
     check("touch /opt/f && chown x:x /opt/f && stat -c %U:%G /opt/f", "x:x\n");
     check("cd /tmp && tar cf t.tar -C /opt f && tar xf t.tar --same-owner && stat -c %U f", "x\n");

@@ -183,10 +183,7 @@ async fn run(
     if accepts {
         return follow(app, terminal, execution).await;
     }
-    let began = std::time::Instant::now();
     let receipt = receipt::wait(&mut execution, yield_after).await?;
-    app.metrics.commands.inc();
-    app.metrics.command_seconds.observe(began.elapsed().as_secs_f64());
     Ok(axum::Json(CommandReceipt::new(receipt, &terminal, Secrets::Masked)).into_response())
 }
 

@@ -28,12 +28,15 @@ fn parts(output: &Output) -> (String, String, Option<i32>) {
 #[test]
 fn streams_are_separate_and_the_exit_code_is_that_of_the_command() {
     let home = Home::new();
-    let _server = start(&home);
+    let server = start(&home);
     for stream in [&[][..], &["--stream"]] {
         let arguments = [&["exec"], stream, &["--", "echo out; echo err >&2; (exit 3)"]].concat();
         let output = stead(&home, &arguments);
         assert_eq!(parts(&output), ("out\n".into(), "err\n".into(), Some(3)));
     }
+    let metrics = server.client().get("/metrics").text();
+    assert!(metrics.contains("\nstead_commands_total 2\n"), "{metrics}");
+    assert!(metrics.contains("\nstead_command_seconds_count 2\n"), "{metrics}");
     stead(&home, &["exec", "--", "cd /usr && A=kept"]);
     let output = stead(&home, &["exec", "--", "echo", "$A", "in", "$PWD"]);
     assert_eq!(parts(&output), ("kept in /usr\n".into(), String::new(), Some(0)));

@@ -307,6 +307,7 @@ impl Terminals {
             resync: resync_receiver,
             stored: live.version.clone(),
             limits: LimitCounters::new(self.0.leases.clone(), live.lease.clone()),
+            metrics: self.0.settings.metrics.clone(),
             origin,
         };
         let recorder = StateRecorder::new(

@@ -19,6 +19,7 @@ use super::limit::{self, LimitCounters};
 use super::link::HostLink;
 use super::state_sections;
 use base::event::{EventKind, Events};
+use base::metrics::ServerMetrics;
 use model::{
     Cause, Command, CommandId, CommandStatus, Env, Exit, Limit, Source, TerminalEvent, TerminalId,
     TerminalState,
@@ -42,6 +43,7 @@ pub struct StateRecorder {
     link: HostLink,
     flights: Arc<Flights>,
     events: Events,
+    metrics: ServerMetrics,
     limits: LimitCounters,
     records: mpsc::Receiver<Box<Event>>,
     state_requests: mpsc::Receiver<StateRequest>,
@@ -75,6 +77,8 @@ pub struct RecorderChannels {
     pub stored: watch::Sender<u64>,
     /// Detects which limit a command reached.
     pub limits: LimitCounters,
+    /// Counts the commands that ended.
+    pub metrics: ServerMetrics,
     pub origin: ShellOrigin,
 }
 
@@ -96,6 +100,7 @@ impl StateRecorder {
             link,
             flights,
             events,
+            metrics: channels.metrics,
             limits: channels.limits,
             records: channels.records,
             state_requests: channels.state_requests,

@@ -154,6 +154,10 @@ impl StateRecorder {
                         (self.env, self.cwd) = (env, cwd);
                         self.moved_to(done.version);
                     }
+                    self.metrics.commands.inc();
+                    if let Some(duration_us) = done.command.duration_us {
+                        self.metrics.command_seconds.observe(duration_us as f64 / 1e6);
+                    }
                     let recorded = EndedCommand { command: done.command, output };
                     self.flights.stage(&id, CommandStage::Recorded(recorded.into()));
                     let terminal_id = self.id.clone();
