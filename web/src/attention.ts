@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { onEvent } from "./api/events.ts";
 import type { Handoff, Thread } from "./api/types.ts";
 import { addedTo, kindText } from "./lib/handoff.ts";
+import { preferences } from "./lib/preferences.ts";
 import { type Route, threadAddress } from "./lib/router.ts";
 import { notify } from "./ui/notifications.ts";
 
@@ -14,6 +15,7 @@ export function useAttention(route: Route, threads: Thread[], handoffs: Handoff[
     // Those that were open when the page was opened are no news.
     const added = before.current && handoffs ? addedTo(before.current, handoffs) : [];
     before.current = handoffs ?? before.current;
+    if (!preferences().notify.handoffs) return;
     for (const handoff of added) {
       notify({
         source: handoff.thread_id,
@@ -29,6 +31,7 @@ export function useAttention(route: Route, threads: Thread[], handoffs: Handoff[
     () =>
       onEvent((event) => {
         if (event.name !== "command_waiting" || event.waiting !== true) return;
+        if (!preferences().notify.waiting) return;
         const { route: shown, threads: all } = latest.current;
         const thread = all.find((one) => one.terminal_id === event.terminal)?.thread_id;
         if (thread === undefined) return;

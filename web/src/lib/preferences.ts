@@ -2,13 +2,35 @@
 
 import { useEffect, useState } from "preact/hooks";
 
+export interface NotifyPreferences {
+  /** Requests of agents. */
+  handoffs: boolean;
+  /** Commands that wait for input. */
+  waiting: boolean;
+  /** Notifications that programs in terminals send. */
+  programs: boolean;
+}
+
 export interface Preferences {
   /** The name that other viewers see. */
   name: string;
   theme: "system" | "light" | "dark";
+  density: "comfortable" | "dense";
   fontSize: number;
+  /** The font of terminals; empty for the system's. */
+  fontFamily: string;
+  /** The colours of terminals; `app` follows the theme. */
+  terminalTheme: "app" | "light" | "dark" | "contrast";
   screenReader: boolean;
   scrollback: number;
+  /** Whether a selection in a terminal is copied. */
+  copyOnSelect: boolean;
+  /** When a paste of several lines is confirmed; `risky`: if the program would run each line at once. */
+  pasteGuard: "always" | "risky" | "never";
+  /** Whether a replay skips idle time. */
+  skipIdle: boolean;
+  /** What the person is notified of. */
+  notify: NotifyPreferences;
   /** Whether the side panel of a thread is open, and what it shows. */
   panel: boolean;
   panelTab: "timeline" | "status";
@@ -18,12 +40,26 @@ const KEY = "stead.preferences";
 export const DEFAULTS: Preferences = {
   name: "browser",
   theme: "system",
+  density: "comfortable",
   fontSize: 13,
+  fontFamily: "",
+  terminalTheme: "app",
   screenReader: false,
   scrollback: 10_000,
+  copyOnSelect: false,
+  pasteGuard: "risky",
+  skipIdle: true,
+  notify: { handoffs: true, waiting: true, programs: true },
   panel: true,
   panelTab: "timeline",
 };
+
+/** The name of a font, without characters that have a meaning in a style sheet. */
+const fontName = (text: string): string =>
+  text
+    .replace(/[^\p{L}\p{N} ._-]/gu, "")
+    .trim()
+    .slice(0, 60);
 
 /** Validates stored preferences; invalid values become defaults. */
 export function validPreferences(stored: unknown): Preferences {
@@ -32,7 +68,9 @@ export function validPreferences(stored: unknown): Preferences {
     typeof value === "number" && Number.isFinite(value)
       ? Math.min(high, Math.max(low, Math.round(value)))
       : otherwise;
-  const theme = values.theme;
+  const oneOf = <T extends string>(value: unknown, options: readonly T[], otherwise: T): T =>
+    options.find((option) => option === value) ?? otherwise;
+  const notify = (typeof values.notify === "object" ? (values.notify ?? {}) : {}) as Record<string, unknown>;
   const name =
     typeof values.name === "string"
       ? values.name
@@ -42,10 +80,21 @@ export function validPreferences(stored: unknown): Preferences {
       : "";
   return {
     name: name || DEFAULTS.name,
-    theme: theme === "light" || theme === "dark" ? theme : DEFAULTS.theme,
+    theme: oneOf(values.theme, ["system", "light", "dark"], DEFAULTS.theme),
+    density: oneOf(values.density, ["comfortable", "dense"], DEFAULTS.density),
     fontSize: within(values.fontSize, 8, 32, DEFAULTS.fontSize),
+    fontFamily: typeof values.fontFamily === "string" ? fontName(values.fontFamily) : DEFAULTS.fontFamily,
+    terminalTheme: oneOf(values.terminalTheme, ["app", "light", "dark", "contrast"], DEFAULTS.terminalTheme),
     screenReader: values.screenReader === true,
     scrollback: within(values.scrollback, 0, 100_000, DEFAULTS.scrollback),
+    copyOnSelect: values.copyOnSelect === true,
+    pasteGuard: oneOf(values.pasteGuard, ["always", "risky", "never"], DEFAULTS.pasteGuard),
+    skipIdle: values.skipIdle !== false,
+    notify: {
+      handoffs: notify.handoffs !== false,
+      waiting: notify.waiting !== false,
+      programs: notify.programs !== false,
+    },
     panel: values.panel !== false,
     panelTab: values.panelTab === "status" ? "status" : DEFAULTS.panelTab,
   };

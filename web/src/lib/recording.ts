@@ -64,27 +64,6 @@ export function eventsBefore(events: readonly RecordedEvent[], time: number): nu
   return low;
 }
 
-/**
- * The events with one that ends exactly at an offset, cut in two if need be, and how many lie before that
- * offset. Null if the offset is not in the recording.
- */
-export function cutAt(
-  events: readonly RecordedEvent[],
-  offset: number,
-): { events: RecordedEvent[]; before: number } | null {
-  const index = events.findIndex((event) => "output" in event && event.end !== null && event.end >= offset);
-  const event = events[index];
-  if (!event || !("output" in event) || event.end === null) return null;
-  if (event.end === offset) return { events: [...events], before: index + 1 };
-  const bytes = new TextEncoder().encode(event.output);
-  const keep = bytes.length - (event.end - offset);
-  if (keep <= 0) return { events: [...events], before: index };
-  const decoder = new TextDecoder();
-  const first = { at: event.at, output: decoder.decode(bytes.slice(0, keep)), end: offset };
-  const rest = { at: event.at, output: decoder.decode(bytes.slice(keep)), end: event.end };
-  return { events: [...events.slice(0, index), first, rest, ...events.slice(index + 1)], before: index + 1 };
-}
-
 /** The second of the recording at a time of day. */
 export function secondOf(recording: Recording, time: string | number): number {
   const at = typeof time === "number" ? time : Date.parse(time);

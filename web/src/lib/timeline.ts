@@ -1,6 +1,7 @@
 /** Messages, commands and hand-offs of a thread in one order. */
 
 import type { Command, Handoff, LastCommand, Message, Thread } from "../api/types.ts";
+import { threadAddress } from "./router.ts";
 
 export type Entry =
   | { kind: "message"; at: string; key: string; message: Message }
@@ -10,6 +11,17 @@ export type Entry =
 /** When a command began, or ended if that is all that is known. */
 export const beganAt = (command: Command): string =>
   command.started_at ?? command.created_at ?? command.finished_at ?? "";
+
+/** The replay at the end of a command. */
+export function replayAddress(thread: string, command: Command): string {
+  const { terminal_id: terminal, offset_end: offset } = command;
+  const at = command.finished_at ?? beganAt(command);
+  return threadAddress(thread, "replay", {
+    terminal,
+    at,
+    ...(typeof offset === "number" && { offset: String(offset) }),
+  });
+}
 
 /** Oldest first; entries without a time come first. */
 export function timeline(

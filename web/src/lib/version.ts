@@ -3,25 +3,29 @@
 import type { Command, Version } from "../api/types.ts";
 
 /** The command that made a version: the one the version names, else the first that ended with it. */
-function commandOf(version: Version, id: unknown, commands: readonly Command[]): string | undefined {
+export function commandOf(version: Version, commands: readonly Command[]): Command | undefined {
+  const { kind, command_id: id } = fieldsOf(version.cause);
+  if (kind !== "exec" && kind !== "typed") return undefined;
   const named = commands.find((command) => command.command_id === id);
   const ended = commands
     .filter((command) => command.version === version.version)
     .sort((a, b) => (a.created_at ?? "").localeCompare(b.created_at ?? ""));
-  return (named ?? ended[0])?.command;
+  return named ?? ended[0];
 }
+
+const fieldsOf = (cause: unknown): Record<string, unknown> =>
+  typeof cause === "object" && cause !== null ? (cause as Record<string, unknown>) : {};
 
 /** The cause of a version, which may be one of the terminal's `commands`. */
 export function causeText(version: Version, commands: readonly Command[]): string {
   const { cause } = version;
   if (typeof cause === "string") return cause;
-  if (typeof cause !== "object" || cause === null) return "";
-  const { kind, command_id: id, to, version: from } = cause as Record<string, unknown>;
+  const { kind, to, version: from } = fieldsOf(cause);
   switch (kind) {
     case "exec":
-      return commandOf(version, id, commands) ?? "command";
+      return commandOf(version, commands)?.command ?? "command";
     case "typed":
-      return commandOf(version, id, commands) ?? "typed command";
+      return commandOf(version, commands)?.command ?? "typed command";
     case "patch":
       return "environment changed";
     case "rollback":

@@ -3,11 +3,13 @@
  * server.
  */
 
+import { preferences } from "../lib/preferences.ts";
 import { browserEnvironment, terminalPath } from "../protocol/environment.ts";
 import type { Mode, Step } from "../protocol/protocol.ts";
 import { type Link, TerminalSocket } from "../protocol/socket.ts";
 import { ask, toast } from "../ui/dialogs.tsx";
 import { notify } from "../ui/notifications.ts";
+import type { Exit } from "./exit.ts";
 import { Screen, type ScreenSettings } from "./screen.ts";
 
 /** What the page shows of a terminal besides its screen. */
@@ -19,7 +21,7 @@ export interface TerminalState {
   title: string;
   live: boolean;
   /** How the program ended. */
-  exit: string | null;
+  exit: Exit | null;
   size: { cols: number; rows: number } | null;
 }
 
@@ -44,6 +46,8 @@ export interface AttachmentOptions {
   onChange(change: Partial<TerminalState>): void;
   /** The pointer is over this link; null when it leaves. */
   onHover(address: string | null): void;
+  /** The person selected a text with the pointer. */
+  onSelected(text: string): void;
 }
 
 export class Attachment {
@@ -64,7 +68,10 @@ export class Attachment {
       link: options.onHover,
       remeasured: () => this.offerSize(),
       openLink: (address) => void openAfterAsking(address),
-      notified: (text) => notify({ source: options.label, text }),
+      notified: (text) => {
+        if (preferences().notify.programs) notify({ source: options.label, text });
+      },
+      selected: options.onSelected,
       confirmPaste: (text, go) => void pasteAfterAsking(text, go),
     });
     const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -143,7 +150,7 @@ export class Attachment {
         if (step.mode === "driver") this.offerSize();
         break;
       case "exit":
-        onChange({ live: false, exit: exitText(step.code, step.signal) });
+        onChange({ live: false, exit: { code: step.code, signal: step.signal } });
         break;
       case "refused":
         toast(step.detail || step.code);
@@ -155,9 +162,6 @@ export class Attachment {
     }
   }
 }
-
-const exitText = (code: number | null, signal: number | string | null): string =>
-  signal !== null ? `Ended by signal ${signal}` : `Ended with exit code ${code ?? "unknown"}`;
 
 async function openAfterAsking(address: string): Promise<void> {
   const yes = await ask({ title: "Open this link?", sample: address, action: "Open" });

@@ -13,6 +13,21 @@ export function pasteText(text: string): { clean: string; lines: number } {
   return { clean, lines: ends + open };
 }
 
+/** When a paste of several lines is confirmed; `risky`: if the program would take each line as typed. */
+export type PasteGuard = "always" | "risky" | "never";
+
+/** Whether a paste has to be confirmed. `bracketed`: the program can tell a paste from typing. */
+export function isGuarded(guard: PasteGuard, lines: number, bracketed: boolean): boolean {
+  switch (guard) {
+    case "always":
+      return lines > 1;
+    case "risky":
+      return lines > 1 && !bracketed;
+    case "never":
+      return false;
+  }
+}
+
 /** Whether the text has invisible control or direction characters. */
 export function hasHiddenParts(text: string): boolean {
   return text.search(CONTROL) >= 0 || HIDDEN.test(text);

@@ -15,17 +15,41 @@ import { limitCounts } from "./limits.ts";
 import { webAddress } from "./links.ts";
 import { NOTIFICATIONS } from "./osc.ts";
 import { nextFrame, pacer } from "./pacer.ts";
-import { hasHiddenParts, pasteText } from "./paste.ts";
+import { hasHiddenParts, isGuarded, type PasteGuard, pasteText } from "./paste.ts";
 import { installStylePolicy } from "./policy.ts";
 import { throttleScrollbar } from "./scrollbar.ts";
+import { MATCH_COLOURS } from "./themes.ts";
 import { steadUnicode } from "./unicode.ts";
 import { WholeCharacters } from "./utf8.ts";
 
+/** The font of terminals unless the person prefers another. */
+const SYSTEM_FONTS =
+  'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
+
+const fontStack = (preferred: string): string =>
+  preferred === "" ? SYSTEM_FONTS : `"${preferred}", ${SYSTEM_FONTS}`;
+
 export interface ScreenSettings {
   fontSize: number;
+  /** The name of a font; empty for the system's. */
+  fontFamily: string;
   theme: ITheme;
   screenReader: boolean;
   scrollback: number;
+  pasteGuard: PasteGuard;
+}
+
+export interface Search {
+  direction: "next" | "previous";
+  letters: "same case" | "any case";
+}
+
+/** The matches of a search. */
+export interface Matches {
+  /** At most `MAX_MATCHES`. */
+  count: number;
+  /** The number of the selected match, from 1; 0 if it is unknown. */
+  at: number;
 }
 
 export interface ScreenEvents {
@@ -43,11 +67,15 @@ export interface ScreenEvents {
   notified(text: string): void;
   /** Several lines or hidden characters are about to be pasted. */
   confirmPaste(text: string, go: () => void): void;
+  /** The person selected a text with the pointer. */
+  selected(text: string): void;
 }
 
 type Task = { write: Uint8Array } | { run: () => void };
 
 const MIN_FONT_SIZE = 6;
+/** Matches of a search that are counted and marked. */
+export const MAX_MATCHES = 1000;
 /** Bytes per write to xterm, which parses them in one task. */
 const WRITE_BYTES = 16 << 10;
 /** Writes up to this size are not paced. */
@@ -66,15 +94,19 @@ export class Screen {
   #box: HTMLElement | null = null;
   #framed = false;
   #disposed = false;
+  #matches: Matches = { count: 0, at: 0 };
+  #letters: Search["letters"] = "any case";
+  pasteGuard: PasteGuard;
 
   constructor(settings: ScreenSettings, events: ScreenEvents) {
     installStylePolicy();
     this.#events = events;
     this.#fontSize = settings.fontSize;
+    this.pasteGuard = settings.pasteGuard;
     this.terminal = new Terminal({
       allowProposedApi: true,
       cursorBlink: false,
-      fontFamily: 'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+      fontFamily: fontStack(settings.fontFamily),
       fontSize: settings.fontSize,
       lineHeight: 1.15,
       minimumContrastRatio: 4.5,
@@ -124,6 +156,7 @@ export class Screen {
     throttleScrollbar(this.terminal);
     // Before xterm's own listener, which would paste the text unchecked.
     box.addEventListener("paste", this.#onPaste, { capture: true });
+    box.addEventListener("pointerdown", this.#onPointerDown);
     void this.#accelerate();
   }
 
@@ -131,6 +164,7 @@ export class Screen {
     this.#disposed = true;
     this.#tasks.length = 0;
     this.#box?.removeEventListener("paste", this.#onPaste, { capture: true });
+    this.#box?.removeEventListener("pointerdown", this.#onPointerDown);
     this.terminal.dispose();
   }
 
@@ -195,6 +229,11 @@ export class Screen {
     this.fitFont();
   }
 
+  set fontFamily(name: string) {
+    this.terminal.options.fontFamily = fontStack(name);
+    this.fitFont();
+  }
+
   set theme(theme: ITheme) {
     this.terminal.options.theme = theme;
   }
@@ -229,25 +268,47 @@ export class Screen {
     const { clean, lines } = pasteText(text);
     const go = (): void => this.terminal.paste(clean);
     const bracketed = this.terminal.modes.bracketedPasteMode;
-    if ((lines > 1 && !bracketed) || hasHiddenParts(text)) this.#events.confirmPaste(clean, go);
+    if (isGuarded(this.pasteGuard, lines, bracketed) || hasHiddenParts(text))
+      this.#events.confirmPaste(clean, go);
     else go();
   }
 
   /** Searches the scrollback; the add-on is loaded on first use. */
-  async find(text: string, direction: "next" | "previous"): Promise<boolean> {
+  async find(text: string, { direction, letters }: Search): Promise<Matches> {
     this.#search ??= import("@xterm/addon-search").then(({ SearchAddon }) => {
-      const search = new SearchAddon();
+      const search = new SearchAddon({ highlightLimit: MAX_MATCHES });
       if (!this.#disposed) this.terminal.loadAddon(search);
+      search.onDidChangeResults(({ resultIndex, resultCount }) => {
+        this.#matches = { count: resultCount, at: resultIndex + 1 };
+      });
       return search;
     });
     const search = await this.#search;
-    if (this.#disposed) return false;
+    const none = { count: 0, at: 0 };
+    if (this.#disposed) return none;
     if (text === "") {
+      search.clearDecorations();
       this.terminal.clearSelection();
-      return true;
+      return none;
     }
-    return direction === "next" ? search.findNext(text) : search.findPrevious(text);
+    this.#matches = none;
+    // The add-on 0.16.0 compares the options with themselves, and would keep the matches of the others.
+    if (letters !== this.#letters) search.clearDecorations();
+    this.#letters = letters;
+    const options = { caseSensitive: letters === "same case", decorations: MATCH_COLOURS };
+    const found = direction === "next" ? search.findNext(text, options) : search.findPrevious(text, options);
+    return found ? { ...this.#matches, count: Math.max(1, this.#matches.count) } : none;
   }
+
+  #onPointerDown = (event: PointerEvent): void => {
+    if (event.button !== 0) return;
+    // The selection may end outside the box.
+    const up = (): void => {
+      const text = this.#disposed ? "" : this.terminal.getSelection();
+      if (text !== "") this.#events.selected(text);
+    };
+    document.addEventListener("mouseup", up, { once: true });
+  };
 
   #onPaste = (event: ClipboardEvent): void => {
     const text = event.clipboardData?.getData("text/plain");

@@ -56,4 +56,37 @@ const light: ITheme = {
   scrollbarSliderActiveBackground: "#00000055",
 };
 
-export const themes = { dark, light };
+const contrast: ITheme = {
+  ...dark,
+  background: "#000000",
+  foreground: "#ffffff",
+  cursor: "#ffffff",
+  cursorAccent: "#000000",
+  selectionBackground: "#ffffff55",
+  black: "#000000",
+  white: "#ffffff",
+  brightBlack: "#b9c0c4",
+  brightWhite: "#ffffff",
+};
+
+/** The colours for a preference; `app` follows the theme of the page. */
+export function terminalTheme(choice: "app" | "light" | "dark" | "contrast", darkPage: boolean): ITheme {
+  switch (choice) {
+    case "app":
+      return darkPage ? dark : light;
+    case "light":
+      return light;
+    case "dark":
+      return dark;
+    case "contrast":
+      return contrast;
+  }
+}
+
+/** The colours of matches of a search. */
+export const MATCH_COLOURS = {
+  matchBackground: "#8a6d1f",
+  matchOverviewRuler: "#c9a227",
+  activeMatchBackground: "#c9a227",
+  activeMatchColorOverviewRuler: "#ffffff",
+};

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setControl } from "../lib/control.ts";
-import { type Preferences, prefer, useDark, usePreferences } from "../lib/preferences.ts";
+import { type Preferences, prefer, preferences, useDark, usePreferences } from "../lib/preferences.ts";
 import type { CurrentCommand } from "../lib/timeline.ts";
 import { terminalPath } from "../protocol/environment.ts";
 import { signalItems } from "../ui/command-actions.tsx";
@@ -11,9 +11,10 @@ import { Icon, type IconName } from "../ui/icons.tsx";
 import { Badge, Button, Menu, type MenuItem } from "../ui/parts.tsx";
 import { Attachment, INITIAL_STATE, type TerminalState } from "./attachment.ts";
 import { CommandStatus } from "./command-status.tsx";
+import { type AfterExit, ExitState } from "./exit-state.tsx";
 import { Find } from "./find.tsx";
 import { LinkState } from "./link-state.tsx";
-import { themes } from "./themes.ts";
+import { terminalTheme } from "./themes.ts";
 
 interface Props {
   terminal: string;
@@ -28,6 +29,8 @@ interface Props {
   resume?: () => Promise<unknown>;
   onClose?: () => void;
   onShare?: () => void;
+  /** What can be done when the terminal's own program has ended. */
+  afterExit?: AfterExit;
   /** Opened by a share link: read-only. */
   guest?: boolean;
   /** The command that it runs, as far as the thread knows. */
@@ -48,12 +51,17 @@ export function TerminalView(props: Props) {
   const keys = (event: KeyboardEvent): void => {
     if (!event.ctrlKey || !event.shiftKey) return;
     if (event.code === "KeyF") setFinding(true);
+    else if (event.code === "ArrowLeft" || event.code === "ArrowRight")
+      focusPane(terminal, event.code === "ArrowLeft" ? -1 : 1);
     else if (event.code === "KeyC") copy(screen?.selection() ?? "");
     else return;
     event.preventDefault();
   };
   const inControl = state.mode === "driver";
-  const ended = state.exit ?? (state.live ? "" : "Not running. The next command starts it again.");
+  const { terminalTheme: choice } = usePreferences();
+  // The edge of the screen has the colour of the screen, which may differ from that of the page.
+  const { background } = terminalTheme(choice, useDark());
+  const stopped = !state.live && state.exit === null;
   return (
     <section
       class={`terminal${props.selected ? " selected" : ""}`}
@@ -86,7 +94,7 @@ export function TerminalView(props: Props) {
           }}
         />
       )}
-      <div class={`terminal-frame${inControl ? "" : " watching"}`}>
+      <div class={`terminal-frame${inControl ? "" : " watching"}`} style={{ "--screen": background }}>
         <div ref={box} class="terminal-box" />
         <LinkState
           link={state.link}
@@ -94,10 +102,13 @@ export function TerminalView(props: Props) {
           retry={() => socket?.retry()}
           resume={resume && (() => resume().then(() => socket?.retry()))}
         />
+        {state.exit && state.link.state === "connected" && (
+          <ExitState exit={state.exit} actions={props.afterExit} />
+        )}
       </div>
       <footer class="terminal-foot">
         {hover && <span class="target">Opens {hover}</span>}
-        {!hover && ended !== "" && <span>{ended}</span>}
+        {!hover && stopped && <span>Not running. The next command starts it again.</span>}
         {!guest && <CommandStatus terminal={terminal} current={props.current ?? null} />}
         <span class="size">{state.size ? `${state.size.cols}×${state.size.rows}` : ""}</span>
       </footer>
@@ -115,18 +126,22 @@ function useAttachment(
   const current = useRef<Attachment | undefined>(undefined);
   const preferred = usePreferences();
   const dark = useDark();
-  const theme = dark ? themes.dark : themes.light;
+  const theme = terminalTheme(preferred.terminalTheme, dark);
 
   useEffect(() => {
-    const { name, fontSize, screenReader, scrollback } = preferred;
+    const { name, fontSize, fontFamily, screenReader, scrollback, pasteGuard } = preferred;
     const attachment = new Attachment({
       terminal,
       label,
       name,
       role: guest ? "guest" : "owner",
-      settings: { fontSize, theme, screenReader, scrollback },
+      settings: { fontSize, fontFamily, theme, screenReader, scrollback, pasteGuard },
       onChange: (change) => setState((before) => ({ ...before, ...change })),
       onHover,
+      onSelected: (text) => {
+        // A browser that denies access to the clipboard leaves the selection to be copied by hand.
+        if (preferences().copyOnSelect) navigator.clipboard.writeText(text).catch(() => {});
+      },
     });
     current.current = attachment;
     attachment.open(box.current!);
@@ -139,12 +154,16 @@ function useAttachment(
 
   useEffect(() => {
     if (current.current) current.current.screen.theme = theme;
-  }, [dark]);
+  }, [theme]);
   useEffect(() => {
     if (!current.current) return;
     current.current.screen.fontSize = preferred.fontSize;
+    current.current.screen.fontFamily = preferred.fontFamily;
     current.current.offerSize();
-  }, [preferred.fontSize]);
+  }, [preferred.fontSize, preferred.fontFamily]);
+  useEffect(() => {
+    if (current.current) current.current.screen.pasteGuard = preferred.pasteGuard;
+  }, [preferred.pasteGuard]);
   useEffect(() => {
     if (current.current) current.current.screen.screenReader = preferred.screenReader;
   }, [preferred.screenReader]);
@@ -202,6 +221,14 @@ function ControlButton({ state, attachment }: { state: TerminalState; attachment
       Take control
     </Button>
   );
+}
+
+/** Moves the focus to the terminal before or after this one on the page. */
+function focusPane(terminal: string, step: -1 | 1): void {
+  const panes = [...document.querySelectorAll<HTMLElement>("section.terminal")];
+  const at = panes.findIndex((pane) => pane.dataset.terminal === terminal);
+  const next = panes[(at + step + panes.length) % panes.length];
+  next?.querySelector<HTMLElement>(".xterm-helper-textarea")?.focus();
 }
 
 function copy(text: string): void {

@@ -14,10 +14,13 @@ const YIELD_MS = 20_000;
 export function ExecBox({
   terminal,
   label,
+  among,
   onFailed,
 }: {
   terminal: string;
   label: string;
+  /** How many terminals are shown side by side. */
+  among: number;
   onFailed: (text: string) => void;
 }) {
   const [busy, setBusy] = useState(false);
@@ -74,12 +77,12 @@ export function ExecBox({
       )}
       <div class="exec-line">
         <span class="prompt" aria-hidden="true">
-          ❯
+          {among > 1 && <span class="exec-target">{label}</span>}❯
         </span>
         <textarea
           rows={Math.min(6, text.split("\n").length)}
           value={text}
-          placeholder="Run a command in this shell"
+          placeholder={among > 1 ? `Run a command in ${label}` : "Run a command in this shell"}
           aria-label={`Command to run in ${label}`}
           spellcheck={false}
           autocapitalize="off"

@@ -27,10 +27,10 @@ export const terminalLabel = (terminal: Terminal, index: number): string =>
   terminal.title ||
   (terminal.cmd?.length ? terminal.cmd.join(" ") : index === 0 ? "main" : `terminal ${index + 1}`);
 
-/** Creates a terminal and shows it. */
-export async function newTerminal(thread: string): Promise<void> {
+/** Creates a terminal and shows it. It runs a shell, or `program` and nothing else. */
+export async function newTerminal(thread: string, program?: string[]): Promise<void> {
   const made = await attempt("Couldn't create a terminal.", () =>
-    send<Terminal>("POST", path("api", "threads", thread, "terminals"), {}),
+    send<Terminal>("POST", path("api", "threads", thread, "terminals"), program ? { cmd: program } : {}),
   );
   if (made) go(threadAddress(thread, "terminals", { show: made.terminal_id }));
 }
@@ -113,12 +113,23 @@ export function Terminals(props: Props) {
             paused={paused}
             resume={resume}
             onShare={() => setSharing({ terminal: terminal.terminal_id, label })}
+            afterExit={{
+              again: () => newTerminal(thread, terminal.cmd),
+              remove: () => deleteTerminal(terminal, label).then(terminals.refresh),
+            }}
             {...(panes.length > 1 && { onClose: () => hide(terminal.terminal_id) })}
           />
         ))}
       </div>
       {sharing && <ShareDialog {...sharing} close={() => setSharing(null)} />}
-      {target && <ExecBox terminal={target.terminal.terminal_id} label={target.label} onFailed={toast} />}
+      {target && (
+        <ExecBox
+          terminal={target.terminal.terminal_id}
+          label={target.label}
+          among={panes.length}
+          onFailed={toast}
+        />
+      )}
     </div>
   );
 }

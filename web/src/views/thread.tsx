@@ -58,9 +58,9 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
   if (isProblem(about.error, 404)) {
     return (
       <main class="page" id="main" tabIndex={-1}>
-        <Empty title="Thread not found.">
+        <Empty title="Thread not found." command={`stead attach ${thread} --create`}>
           <p>
-            <code>{thread}</code>
+            There is no thread <code>{thread}</code>. It may have been destroyed. Create it here, or run:
           </p>
           <Button
             tone="main"
@@ -196,11 +196,14 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
             key={thread}
             isAffected={isAffected}
             thread={thread}
+            shown={query.get("terminal")}
+            version={query.has("version") ? Number(query.get("version")) : null}
             terminals={terminals.value ?? []}
           />
         )}
         {tab === "replay" && (
           <ReplayView
+            thread={thread}
             terminals={terminals.value ?? []}
             terminal={query.get("terminal")}
             offset={query.has("offset") ? Number(query.get("offset")) : null}

@@ -17,6 +17,7 @@ import {
   type Entry,
   isUnfinished,
   outcome,
+  replayAddress,
   timeline,
   withCurrent,
 } from "../lib/timeline.ts";
@@ -232,7 +233,14 @@ function CommandEntry({
             <p class="entry-links">
               {beganAt(command) && <a href={replayAddress(thread, command)}>Show the screen at this point</a>}
               {typeof command.version === "number" && (
-                <a href={threadAddress(thread, "versions")}>State version {command.version}</a>
+                <a
+                  href={threadAddress(thread, "versions", {
+                    terminal: command.terminal_id,
+                    version: String(command.version),
+                  })}
+                >
+                  State version {command.version}
+                </a>
               )}
               <code class="quiet-text">{command.command_id}</code>
             </p>
@@ -241,17 +249,6 @@ function CommandEntry({
       </details>
     </li>
   );
-}
-
-/** The replay at the end of a command. */
-function replayAddress(thread: string, command: Command): string {
-  const { terminal_id: terminal, offset_end: offset } = command;
-  const at = command.finished_at ?? beganAt(command);
-  return threadAddress(thread, "replay", {
-    terminal,
-    at,
-    ...(typeof offset === "number" && { offset: String(offset) }),
-  });
 }
 
 function Changes({ command }: { command: Command }) {

@@ -5,26 +5,36 @@ import { get, list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { useResource } from "../api/resource.ts";
 import type { Command, Terminal, Version, WholeVersion } from "../api/types.ts";
-import { changesBetween, linesBetween, nearChanges } from "../lib/diff.ts";
+import { changesBetween, type DiffLine, linesBetween, nearChanges } from "../lib/diff.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { maskLine } from "../lib/secrets.ts";
 import { sectionsOf } from "../lib/state.ts";
 import { plural } from "../lib/time.ts";
-import { causeText } from "../lib/version.ts";
+import { replayAddress } from "../lib/timeline.ts";
+import { causeText, commandOf } from "../lib/version.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Ago, Button, Empty, Failure } from "../ui/parts.tsx";
 import { Variable } from "./status.tsx";
 import { terminalLabel } from "./terminals.tsx";
 
+/** Commands among which the causes of versions are looked up. */
+const MAX_COMMANDS = 3000;
+
 interface Props {
   thread: string;
+  /** The terminal to show first; the default one if null. */
+  shown: string | null;
+  /** The version to compare with the one before it; the latest if null. */
+  version: number | null;
   terminals: Terminal[];
   isAffected: (event: AppEvent) => boolean;
 }
 
-export function VersionsView({ thread, terminals, isAffected }: Props) {
-  const [chosen, setChosen] = useState<string | null>(null);
-  const [pair, setPair] = useState<[number, number] | null>(null);
+export function VersionsView({ thread, shown, version: asked, terminals, isAffected }: Props) {
+  const [chosen, setChosen] = useState<string | null>(shown);
+  const [pair, setPair] = useState<[number, number] | null>(
+    asked !== null && asked > 1 ? [asked - 1, asked] : null,
+  );
   const terminal = chosen ?? terminals[0]?.terminal_id ?? null;
   const versions = useResource<Version[]>(
     terminal ? `versions ${terminal}` : null,
@@ -33,7 +43,11 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
   );
   const commands = useResource<Command[]>(
     terminal ? `commands of ${terminal}` : null,
-    () => list<Command>(`${path("api", "terminals", terminal!, "commands")}?limit=200`, 600),
+    async () => {
+      const address = `${path("api", "terminals", terminal!, "commands")}?limit=1000`;
+      const found = await list<Command>(address, MAX_COMMANDS);
+      return found.map((command) => ({ ...command, terminal_id: terminal! }));
+    },
     isAffected,
   );
   const all = [...(versions.value ?? [])].sort((a, b) => b.version - a.version);
@@ -114,7 +128,7 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
               {all.map((version) => (
                 <tr key={version.version} class={version.version === after ? "chosen" : ""}>
                   <th scope="row">{version.version}</th>
-                  <CauseCell version={version} commands={commands.value ?? []} />
+                  <CauseCell version={version} commands={commands.value ?? []} thread={thread} />
                   <td class="wide-only">
                     <Ago time={version.at} />
                   </td>
@@ -158,13 +172,27 @@ export function VersionsView({ thread, terminals, isAffected }: Props) {
   );
 }
 
-function CauseCell({ version, commands }: { version: Version; commands: Command[] }) {
+/** What made a version. A command leads to the replay of the moment at which it ended. */
+function CauseCell({ version, commands, thread }: { version: Version; commands: Command[]; thread: string }) {
   const cause = causeText(version, commands);
+  const command = commandOf(version, commands);
   return (
     <td class="cut-cell" title={`${cause}\n${version.changed?.join(", ") ?? ""}`}>
-      {cause}
+      {command ? (
+        <a class="cause" href={replayAddress(thread, command)}>
+          <code>{command.command}</code>
+        </a>
+      ) : (
+        cause
+      )}
     </td>
   );
+}
+
+/** All lines of a difference, or only those near changes. */
+function shownLines(from: string, to: string, whole: boolean): DiffLine[] {
+  const lines = linesBetween(from, to);
+  return whole ? lines : nearChanges(lines);
 }
 
 function Comparison({ terminal, before, after }: { terminal: string; before: number; after: number }) {
@@ -179,6 +207,7 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
     () => false,
   );
   const [secrets, setSecrets] = useState(false);
+  const [whole, setWhole] = useState(false);
   if (both.error !== undefined) return <Failure error={both.error} retry={both.refresh} />;
   if (!both.value) return null;
   const [from, to] = both.value;
@@ -214,28 +243,36 @@ function Comparison({ terminal, before, after }: { terminal: string; before: num
         </>
       )}
       {sections.map((change) => (
-        <details key={change.name} class="section-diff" open={sections.length < 4}>
+        <details key={change.name} class="section-diff" open>
           <summary>{change.name}</summary>
           <pre tabIndex={0} class="diff">
-            {nearChanges(linesBetween(old[change.name] ?? "", current[change.name] ?? "")).map(
-              (line, index) => (
-                <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
-                  {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
-                </span>
-              ),
-            )}
+            {shownLines(old[change.name] ?? "", current[change.name] ?? "", whole).map((line, index) => (
+              <span key={index} class={line.sign === "+" ? "plus" : line.sign === "-" ? "minus" : ""}>
+                {`${line.sign} ${secrets ? line.text : maskLine(line.text)}\n`}
+              </span>
+            ))}
           </pre>
         </details>
       ))}
       {sections.length > 0 && (
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={secrets}
-            onChange={(event) => setSecrets(event.currentTarget.checked)}
-          />
-          <span>Show values that may be secret</span>
-        </label>
+        <div class="comparison-options">
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={whole}
+              onChange={(event) => setWhole(event.currentTarget.checked)}
+            />
+            <span>Show unchanged lines</span>
+          </label>
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={secrets}
+              onChange={(event) => setSecrets(event.currentTarget.checked)}
+            />
+            <span>Show values that may be secret</span>
+          </label>
+        </div>
       )}
     </section>
   );

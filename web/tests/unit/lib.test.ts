@@ -12,7 +12,7 @@ import { histogram, parseMetrics, quantile, total } from "../../src/lib/metrics.
 import { find } from "../../src/lib/palette.ts";
 import { DEFAULTS, validPreferences } from "../../src/lib/preferences.ts";
 import { missingText } from "../../src/lib/provider.ts";
-import { cutAt, eventsBefore, parseRecording, secondOf, shortenPauses } from "../../src/lib/recording.ts";
+import { eventsBefore, parseRecording, secondOf, shortenPauses } from "../../src/lib/recording.ts";
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
@@ -28,9 +28,10 @@ import {
   withCurrent,
 } from "../../src/lib/timeline.ts";
 import { causeText } from "../../src/lib/version.ts";
+import { exitText } from "../../src/terminal/exit.ts";
 import { webAddress } from "../../src/terminal/links.ts";
 import { NOTIFICATIONS } from "../../src/terminal/osc.ts";
-import { hasHiddenParts, pasteText } from "../../src/terminal/paste.ts";
+import { hasHiddenParts, isGuarded, pasteText } from "../../src/terminal/paste.ts";
 import { steadUnicode, width } from "../../src/terminal/unicode.ts";
 
 const command = (more: Partial<Command> = {}): Command => ({
@@ -116,6 +117,21 @@ describe("pasting", () => {
     expect(hasHiddenParts("a\u202eb")).toBe(true);
     expect(hasHiddenParts("a\tb\n")).toBe(false);
   });
+
+  test("several lines are confirmed as the person prefers", () => {
+    const confirmed = (lines: number, bracketed: boolean): boolean[] =>
+      (["always", "risky", "never"] as const).map((guard) => isGuarded(guard, lines, bracketed));
+    expect(confirmed(1, false)).toEqual([false, false, false]);
+    expect(confirmed(2, false)).toEqual([true, true, false]);
+    expect(confirmed(2, true)).toEqual([true, false, false]);
+  });
+});
+
+test("the end of a program is explained", () => {
+  expect(exitText({ code: 5, signal: null })).toBe("The program ended with exit code 5.");
+  expect(exitText({ code: 0, signal: null })).toBe("The program ended normally (exit code 0).");
+  expect(exitText({ code: null, signal: "KILL" })).toBe("The program was ended by signal KILL.");
+  expect(exitText({ code: null, signal: null })).toBe("The program ended; its exit code is unknown.");
 });
 
 test("widths come from the server's table", () => {
@@ -304,23 +320,6 @@ describe("a recording", () => {
     expect(parseRecording('{"version":2,"timestamp":1000,"stead":{"began_ms":1000250}}').began).toBe(
       1_000_250,
     );
-  });
-
-  test("is cut where an offset says", () => {
-    const { events } = parseRecording(
-      ['{"version":2}', '[1,"o","one",103]', '[2,"r","90x20"]', '[3,"o","twö three",113]'].join("\n"),
-    );
-    const shown = (offset: number): string | null => {
-      const cut = cutAt(events, offset);
-      if (!cut) return null;
-      const played = cut.events.slice(0, cut.before);
-      return played.map((event) => ("output" in event ? event.output : "|")).join("");
-    };
-    expect([103, 107, 113].map(shown)).toEqual(["one", "one|twö", "one|twö three"]);
-    // Before what is kept, and after all of it.
-    expect([50, 114].map(shown)).toEqual(["", null]);
-    expect(cutAt(events, 107)?.events.length).toBe(4);
-    expect(cutAt(parseRecording(cast).events, 1)).toBe(null);
   });
 
   test("plays without its silences", () => {
@@ -575,6 +574,26 @@ test("stored preferences are taken only as far as they are sound", () => {
     ...DEFAULTS,
     fontSize: 32,
     panel: false,
+  });
+  expect(
+    validPreferences({
+      density: "dense",
+      terminalTheme: "contrast",
+      fontFamily: ' "Fira Code"; x{} ',
+      pasteGuard: "never",
+      copyOnSelect: true,
+      skipIdle: false,
+      notify: { handoffs: false, programs: "no" },
+    }),
+  ).toEqual({
+    ...DEFAULTS,
+    density: "dense",
+    terminalTheme: "contrast",
+    fontFamily: "Fira Code x",
+    pasteGuard: "never",
+    copyOnSelect: true,
+    skipIdle: false,
+    notify: { ...DEFAULTS.notify, handoffs: false },
   });
 });
 
