@@ -11,10 +11,12 @@ import { ofThread } from "./lib/handoff.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
+import { asksForShortcuts } from "./lib/shortcuts.ts";
 import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
-import { Empty } from "./ui/parts.tsx";
+import { CommandLine, Empty } from "./ui/parts.tsx";
+import { ShortcutDialog } from "./ui/shortcuts.tsx";
 import { InboxView } from "./views/inbox.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
@@ -42,13 +44,14 @@ const SECTIONS: { view: Route["view"]; label: string; address: string; icon: Ico
 export function App() {
   const [signedOut, setSignedOut] = useState(false);
   const route = useRoute();
-  const { theme } = usePreferences();
+  const { theme, density } = usePreferences();
   useEffect(() => onSignedOut(() => setSignedOut(true)), []);
   useEffect(() => {
     const { classList } = document.documentElement;
     classList.toggle("light", theme === "light");
     classList.toggle("dark", theme === "dark");
-  }, [theme]);
+    classList.toggle("dense", density === "dense");
+  }, [theme, density]);
   // A share link works without signing in.
   if (route.view === "shared") return <SharedView terminal={route.terminal} />;
   return signedOut ? <SignIn /> : <Frame route={route} />;
@@ -62,8 +65,11 @@ function SignIn() {
       <p>
         This browser is not signed in. Run this command on the server's machine and open the link it prints:
       </p>
-      <pre>stead login</pre>
-      <p class="quiet-text">The link works once. It sets a cookie that scripts cannot read.</p>
+      <CommandLine text="stead login" />
+      <p class="quiet-text">
+        Or create a sign-in link in the settings of a browser that is signed in. A link works once. It sets a
+        cookie that scripts cannot read.
+      </p>
       <a class="button main" href="/">
         Continue
       </a>
@@ -75,6 +81,7 @@ function Frame({ route }: { route: Route }) {
   const threads = useThreads();
   const projects = useProjects();
   const [palette, setPalette] = useState(false);
+  const [shortcuts, setShortcuts] = useState(false);
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
@@ -92,6 +99,10 @@ function Frame({ route }: { route: Route }) {
       } else if (event.ctrlKey && event.shiftKey && event.key === "Escape") {
         event.preventDefault();
         document.getElementById("main")?.focus();
+      } else if (asksForShortcuts(event, placeOf(event.target))) {
+        event.preventDefault();
+        event.stopPropagation();
+        setShortcuts((open) => !open);
       }
     };
     // In the capture phase, before a terminal handles the key.
@@ -132,16 +143,34 @@ function Frame({ route }: { route: Route }) {
           <span class="phone-only">Search</span>
         </button>
         <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
+        <button type="button" class="help-button wide-only" onClick={() => setShortcuts(true)}>
+          <Icon name="keyboard" />
+          Keyboard shortcuts
+          <kbd>?</kbd>
+        </button>
       </nav>
       <View route={route} threads={threads} handoffs={handoffs} />
       {palette && (
-        <Palette actions={actions(route, threads.value ?? [], sections)} close={() => setPalette(false)} />
+        <Palette
+          actions={[
+            ...actions(route, threads.value ?? [], sections),
+            { title: "Keyboard shortcuts", run: () => setShortcuts(true) },
+          ]}
+          close={() => setPalette(false)}
+        />
       )}
+      {shortcuts && <ShortcutDialog close={() => setShortcuts(false)} />}
       <DialogHost />
       <ToastHost />
     </div>
   );
 }
+
+/** Whether a key is pressed in something that takes text. A terminal's input is a text area. */
+const placeOf = (target: EventTarget | null): "field" | "page" =>
+  target instanceof Element && target.closest("input:not([type=range]), textarea, select, [contenteditable]")
+    ? "field"
+    : "page";
 
 /** How many requests wait for the person. */
 function Count({ count }: { count: number }) {
@@ -241,8 +270,11 @@ function View({ route, threads, handoffs }: ViewProps) {
         <main class="page" id="main" tabIndex={-1}>
           <Empty title="Page not found.">
             <p>
-              <code>{route.path}</code>
+              The app has no page <code>{route.path}</code>.
             </p>
+            <a class="button main" href="/ui/now">
+              Go to Now
+            </a>
           </Empty>
         </main>
       );

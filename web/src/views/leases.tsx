@@ -1,9 +1,8 @@
-/** Leases with their instances, and the providers that create instances. */
+/** Leases with their instances. */
 
 import { list, path, send } from "../api/client.ts";
 import { useResource } from "../api/resource.ts";
-import type { Lease, Provider } from "../api/types.ts";
-import { missingText } from "../lib/provider.ts";
+import type { Lease } from "../api/types.ts";
 import { threadAddress } from "../lib/router.ts";
 import { bytes } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
@@ -16,11 +15,6 @@ export function LeasesView() {
     "leases",
     () => list<Lease>("/api/leases?limit=200"),
     (event) => ["lease", "instance", "thread", "terminal"].some((noun) => event.name.startsWith(noun)),
-  );
-  const providers = useResource<Provider[]>(
-    "providers",
-    () => list<Provider>("/api/providers"),
-    () => false,
   );
   const act = async (lease: Lease, verb: "pause" | "resume"): Promise<void> => {
     await attempt(
@@ -147,48 +141,9 @@ export function LeasesView() {
           </table>
         </div>
       )}
-      <h2 class="section-title">Providers</h2>
-      {providers.error !== undefined && <Failure error={providers.error} retry={providers.refresh} />}
-      <ul class="cards">
-        {providers.value?.map((provider) => (
-          <ProviderCard key={provider.name} provider={provider} />
-        ))}
-      </ul>
+      <p class="quiet-text">
+        <a href="/ui/settings#providers">Settings</a> shows the providers that create instances.
+      </p>
     </main>
-  );
-}
-
-function ProviderCard({ provider }: { provider: Provider }) {
-  const capabilities = Object.entries(provider.capabilities ?? {}).flatMap(([name, value]) => {
-    if (Array.isArray(value)) return value.map(String);
-    if (typeof value === "boolean") return value ? [name] : [`no ${name}`];
-    return [`${name}: ${String(value)}`];
-  });
-  return (
-    <li class="card">
-      <div class="card-head">
-        <h3>{provider.name}</h3>
-        {provider.available !== undefined && (
-          <Badge tone={provider.available ? "good" : "quiet"}>
-            {provider.available ? "available" : "not available"}
-          </Badge>
-        )}
-        {provider.default === true && <Badge tone="good">default</Badge>}
-      </div>
-      {provider.missing && provider.missing.length > 0 && (
-        <p class="quiet-text" title={provider.missing.join("; ")}>
-          {provider.missing.map(missingText).join(" ")}
-        </p>
-      )}
-      {capabilities.length > 0 && (
-        <p class="tags">
-          {capabilities.map((capability) => (
-            <span key={capability} class="tag">
-              {capability.replaceAll("_", " ")}
-            </span>
-          ))}
-        </p>
-      )}
-    </li>
   );
 }

@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { capabilitiesOf, setUpCommand } from "../../src/lib/provider.ts";
+import { asksForShortcuts } from "../../src/lib/shortcuts.ts";
+
+test("? asks for the shortcuts outside a field, and with Ctrl and Shift anywhere", () => {
+  const press = (more: object): Parameters<typeof asksForShortcuts>[0] => ({
+    key: "?",
+    code: "Slash",
+    ctrlKey: false,
+    shiftKey: true,
+    metaKey: false,
+    altKey: false,
+    ...more,
+  });
+  expect(asksForShortcuts(press({}), "page")).toBe(true);
+  // On other keyboards the key is elsewhere.
+  expect(asksForShortcuts(press({ code: "Minus" }), "page")).toBe(true);
+  expect(asksForShortcuts(press({}), "field")).toBe(false);
+  expect(asksForShortcuts(press({ ctrlKey: true }), "field")).toBe(true);
+  expect(asksForShortcuts(press({ ctrlKey: true, shiftKey: false, key: "/" }), "field")).toBe(false);
+  expect(asksForShortcuts(press({ altKey: true }), "page")).toBe(false);
+});
+
+test("a provider says what it can do, and how it is set up", () => {
+  expect(setUpCommand("key: set e2b.key or E2B_API_KEY")).toBe("E2B_API_KEY=… stead serve");
+  expect(setUpCommand("engine: no container engine found")).toBe("sudo apt install podman");
+  expect(setUpCommand("user namespaces")).toBe(null);
+  expect(
+    capabilitiesOf({
+      name: "namespace",
+      capabilities: { hosted: true, pause: "memory", metrics: true, isolation: ["namespaces"] },
+    }),
+  ).toEqual(["isolated", "live terminals", "can be paused", "reports its usage"]);
+  expect(capabilitiesOf({ name: "local", capabilities: { hosted: true, isolation: [] } })[0]).toBe(
+    "commands run as you, without isolation",
+  );
+});
