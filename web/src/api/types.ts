@@ -252,6 +252,8 @@ export interface Sandbox {
   provider: string;
   /** `running`, `paused`, `suspended`, `stopped` or `archived`. */
   state: string;
+  /** The API it was created through: `stead`, `e2b` or `daytona`. */
+  origin: string;
   /** The image or snapshot it started from; empty for the default. */
   template: string;
   labels: Record<string, string>;

@@ -1,14 +1,16 @@
 /** Sandboxes: create them, see their state and lifetime, suspend, resume, fork and snapshot them. */
 
+import { useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Provider, Sandbox } from "../api/types.ts";
+import type { InstanceMetrics, Lease, Provider, Sandbox } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { lifetimeOf, sandboxRequest } from "../lib/sandbox.ts";
-import { clock, duration } from "../lib/time.ts";
+import { bytes, clock, duration } from "../lib/time.ts";
 import { ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Menu, type MenuItem, type Tone, useNow } from "../ui/parts.tsx";
+import { PortsDialog } from "./ports.tsx";
 
 /** A lifetime that ends sooner is marked. */
 const SOON_MS = 5 * 60_000;
@@ -19,6 +21,21 @@ function useSandboxes(): Resource<Sandbox[]> {
     () => list<Sandbox>("/api/sandboxes?limit=1000", 2000),
     (event) => ["instance", "lease", "thread"].some((noun) => event.name.startsWith(noun)),
     500,
+  );
+}
+
+/** The usage of running instances, by lease. */
+function useUsage(): Map<string, InstanceMetrics> {
+  const leases = useResource<Lease[]>(
+    "usage of leases",
+    () => list<Lease>("/api/leases?limit=1000", 2000),
+    (event) => event.name.startsWith("instance") || event.name === "command_finished",
+    5000,
+  );
+  return new Map(
+    (leases.value ?? []).flatMap((lease): [string, InstanceMetrics][] =>
+      lease.instance?.metrics ? [[lease.lease_id, lease.instance.metrics]] : [],
+    ),
   );
 }
 
@@ -59,6 +76,8 @@ export async function newSandbox(): Promise<void> {
 
 export function SandboxesView() {
   const sandboxes = useSandboxes();
+  const usage = useUsage();
+  const [ports, setPorts] = useState<Sandbox | null>(null);
   return (
     <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">
@@ -87,6 +106,9 @@ export function SandboxesView() {
                   Started from
                 </th>
                 <th scope="col" class="wide-only">
+                  Memory
+                </th>
+                <th scope="col" class="wide-only">
                   Lifetime
                 </th>
                 <th scope="col" class="wide-only">
@@ -99,12 +121,19 @@ export function SandboxesView() {
             </thead>
             <tbody>
               {sandboxes.value.map((sandbox) => (
-                <SandboxRow key={sandbox.sandbox_id} sandbox={sandbox} refresh={sandboxes.refresh} />
+                <SandboxRow
+                  key={sandbox.sandbox_id}
+                  sandbox={sandbox}
+                  refresh={sandboxes.refresh}
+                  usage={usage.get(sandbox.lease_id)}
+                  showPorts={() => setPorts(sandbox)}
+                />
               ))}
             </tbody>
           </table>
         </div>
       )}
+      {ports && <PortsDialog sandbox={ports} close={() => setPorts(null)} />}
     </main>
   );
 }
@@ -113,7 +142,15 @@ const TONES: Record<string, Tone> = { running: "good", paused: "warn", suspended
 
 const labelOf = (sandbox: Sandbox): string => sandbox.name ?? sandbox.sandbox_id;
 
-function SandboxRow({ sandbox, refresh }: { sandbox: Sandbox; refresh: () => void }) {
+interface RowProps {
+  sandbox: Sandbox;
+  refresh: () => void;
+  /** What its instance uses, if it runs. */
+  usage: InstanceMetrics | undefined;
+  showPorts: () => void;
+}
+
+function SandboxRow({ sandbox, refresh, usage, showPorts }: RowProps) {
   const name = labelOf(sandbox);
   const awake = sandbox.state === "running";
   const act = async (verb: "resume" | "suspend" | "pause", done: string): Promise<void> => {
@@ -125,6 +162,8 @@ function SandboxRow({ sandbox, refresh }: { sandbox: Sandbox; refresh: () => voi
     refresh();
   };
   const items: MenuItem[] = [
+    // To read the ports would wake a sandbox that sleeps.
+    { label: "Ports…", disabled: !awake, run: showPorts },
     { label: "Pause", disabled: !awake, run: () => act("pause", `Paused ${name}.`) },
     { label: "Extend lifetime…", run: () => extend(sandbox).then(refresh) },
     { label: "Fork…", run: () => fork(sandbox).then(refresh) },
@@ -152,6 +191,7 @@ function SandboxRow({ sandbox, refresh }: { sandbox: Sandbox; refresh: () => voi
         <span class="provider">{sandbox.provider}</span>
       </td>
       <td class="wide-only">{sandbox.template || "default"}</td>
+      <td class="wide-only">{awake && usage && <Memory usage={usage} />}</td>
       <td class="wide-only">
         <Lifetime sandbox={sandbox} />
       </td>
@@ -173,6 +213,26 @@ function SandboxRow({ sandbox, refresh }: { sandbox: Sandbox; refresh: () => voi
         </Menu>
       </td>
     </tr>
+  );
+}
+
+/** The part of a limit from which its usage is marked. */
+const NEAR_LIMIT = 0.9;
+
+function Memory({ usage: { memory_bytes: used, limits } }: { usage: InstanceMetrics }) {
+  if (typeof used !== "number") return null;
+  const limit = limits?.memory_bytes;
+  if (!limit) return <>{bytes(used)}</>;
+  const part = Math.min(1, used / limit);
+  return (
+    <span class={`usage${part >= NEAR_LIMIT ? " near" : ""}`}>
+      <span>
+        {bytes(used)} of {bytes(limit)}
+      </span>
+      <span class="usage-bar" aria-hidden="true">
+        <span style={{ width: `${part * 100}%` }} />
+      </span>
+    </span>
   );
 }
 

@@ -9,6 +9,7 @@ import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api
 import { isSecret, MASK } from "../lib/secrets.ts";
 import { bytes, cpuPercent, duration, plural } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
+import { PortsSection } from "./ports.tsx";
 
 /** A session that expires sooner is marked. */
 const SOON_MS = 5 * 60_000;
@@ -60,6 +61,12 @@ export function StatusSections({ thread, lease, selected, terminals, isAffected 
       >
         {(value) => <LeaseFields lease={value} />}
       </Section>
+      <PortsSection
+        key={thread}
+        thread={thread}
+        provider={lease.value?.provider_name}
+        isAffected={isAffected}
+      />
     </>
   );
 }

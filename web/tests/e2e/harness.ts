@@ -260,7 +260,8 @@ export async function person(
 async function fromDisk(context: BrowserContext, server: Server, dist: string): Promise<void> {
   const policy = (await fetch(`${server.url}/`)).headers.get("content-security-policy") ?? "";
   await context.route(
-    (address) => address.pathname === "/" || /^\/(ui|assets|icon[a-z-]*\.svg)/.test(address.pathname),
+    ({ origin, pathname }) =>
+      origin === server.url && (pathname === "/" || /^\/(ui|assets|icon[a-z-]*\.svg)/.test(pathname)),
     (route) => {
       const path = new URL(route.request().url()).pathname;
       const file = join(dist, /^\/(assets|icon)/.test(path) ? path : "index.html");

@@ -1,0 +1,102 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Browser } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { complaints, connected, launch, person, Server, showStatus, threadPage } from "./harness.ts";
+
+/** Sandboxes have networks of their own where this provider works. */
+const server = new Server("--provider", "namespace");
+const local = new Server();
+let browser: Browser;
+let missing: string[] = [];
+
+beforeAll(async () => {
+  await local.start();
+  const { items } = await local.call<{ items: { name: string; missing: string[] }[] }>(
+    "GET",
+    "/api/providers",
+  );
+  missing = items.find(({ name }) => name === "namespace")?.missing ?? ["the provider namespace"];
+  if (missing.length === 0) await server.start();
+  else console.log(`ports of sandboxes are not tested, this machine lacks ${missing.join("; ")}`);
+  browser = await launch();
+});
+afterAll(async () => {
+  await browser?.close();
+  await server.clear();
+  await local.clear();
+});
+
+/** Creates a sandbox as a client of E2B does. */
+async function e2bSandbox(): Promise<string> {
+  const key = readFileSync(join(server.home, "token"), "utf8").trim();
+  const response = await fetch(`${server.url}/sandboxes`, {
+    method: "POST",
+    headers: { "x-api-key": key, "content-type": "application/json" },
+    body: JSON.stringify({ templateID: "base", timeout: 300 }),
+  });
+  return ((await response.json()) as { sandboxID: string }).sandboxID;
+}
+
+const SERVE =
+  "cd /tmp && echo '<p>from inside' > index.html && python3 -m http.server 8765 >/dev/null 2>&1 &";
+/** Returns when the program accepts connections. */
+const WAIT = "until (exec 3<>/dev/tcp/127.0.0.1/8765) 2>/dev/null; do :; done";
+
+test("a port of a sandbox appears with a preview that opens it", async (context_) => {
+  if (missing.length > 0) return context_.skip();
+  const id = await e2bSandbox();
+  const { context, page } = await person(browser, server);
+  await page.goto(threadPage(server, id));
+  await connected(page);
+  await showStatus(page);
+  const section = page.locator(".status-section", { has: page.getByRole("heading", { name: "Ports" }) });
+  await section.locator("summary").click();
+  await section.getByText("No program listens on a port.").waitFor();
+  await server.exec(id, SERVE);
+  await server.exec(id, WAIT);
+  // The end of a command is reason enough to look again.
+  await section.locator(".ports").getByText("8765", { exact: true }).waitFor();
+  const [preview] = await Promise.all([
+    context.waitForEvent("page"),
+    section.getByRole("link", { name: "Open preview" }).click(),
+  ]);
+  await preview.getByText("from inside").waitFor();
+  expect(new URL(preview.url()).hostname).toBe(`8765-${id}.localhost`);
+  expect(complaints.get(page)).toEqual([]);
+  await context.close();
+});
+
+test("the list of sandboxes shows the ports of one that runs", async (context_) => {
+  if (missing.length > 0) return context_.skip();
+  const made = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", { name: "served" });
+  await server.exec(made.thread_id, SERVE);
+  await server.exec(made.thread_id, WAIT);
+  const { context, page } = await person(browser, server);
+  await page.goto(`${server.url}/ui/sandboxes`);
+  const row = page.getByRole("row", { name: /served/ });
+  const open = async (): Promise<void> => {
+    await row.getByRole("button", { name: "More actions for served" }).click();
+    await page.getByRole("menuitem", { name: "Ports…" }).click();
+  };
+  await row.getByText(/^[\d.]+ [KM]iB of [\d.]+ [MG]iB$/).waitFor();
+  await open();
+  const dialog = page.getByRole("dialog", { name: "Ports of served" });
+  await dialog.locator(".ports").getByText("8765", { exact: true }).waitFor();
+  await dialog.getByText("all interfaces").waitFor();
+  await dialog.getByText(`stead exec --thread ${made.thread_id} -- 'curl -s localhost:8765'`).waitFor();
+  await dialog.getByRole("button", { name: "Close" }).click();
+  await context.close();
+});
+
+test("a thread without isolation says whose ports its programs use", async () => {
+  await local.thread("plain");
+  const { context, page } = await person(browser, local);
+  await page.goto(threadPage(local, "plain"));
+  await connected(page);
+  await showStatus(page);
+  await page.getByRole("heading", { name: "Ports" }).click();
+  await page.getByText("so their ports are the machine's").waitFor();
+  await page.getByText("ss -ltnp").waitFor();
+  await context.close();
+});
