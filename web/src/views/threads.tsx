@@ -80,7 +80,10 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
       {threads.error !== undefined && <Failure error={threads.error} retry={threads.refresh} />}
       {shown?.length === 0 &&
         (wanted ? (
-          <Empty title="No threads match the filter." />
+          <Empty title="No threads match the filter." command="stead thread ls">
+            <p>The filter is compared with the name, the project and the last command.</p>
+            <Button onClick={() => setFilter("")}>Clear the filter</Button>
+          </Empty>
         ) : (
           <Empty title="No threads yet." command="stead exec --thread demo -- 'echo hello'">
             <p>Threads appear when an agent runs its first command. Create one here, or run:</p>

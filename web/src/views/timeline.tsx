@@ -5,7 +5,7 @@ import { getBytes, path } from "../api/client.ts";
 import type { Command } from "../api/types.ts";
 import { plainOf } from "../lib/ansi.ts";
 import { type Filter, matches } from "../lib/timeline.ts";
-import { Empty, Failure } from "../ui/parts.tsx";
+import { Button, Empty, Failure } from "../ui/parts.tsx";
 import {
   Entries,
   endOf,
@@ -63,6 +63,12 @@ export function TimelineView(source: TimelineSource) {
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
       <Followed label="Timeline" last={endOf(shown)}>
         {commands.value && count === 0 && <NothingYet thread={thread} />}
+        {count > 0 && shown.length === 0 && (
+          <Empty title="Nothing matches." command={`stead history ${thread}`}>
+            <p>The commands in full are listed by:</p>
+            <Button onClick={() => setFilter({ text: "", only: "all" })}>Show everything</Button>
+          </Empty>
+        )}
         <Entries entries={shown} thread={thread} terminals={terminals} />
       </Followed>
       <MessageBox thread={thread} onSent={messages.refresh} />

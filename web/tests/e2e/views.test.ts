@@ -369,7 +369,11 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
       "threads/looked-at/timeline",
       "threads/looked-at/files?path=/workspace/seen.py",
       "threads/looked-at/versions",
+      "threads/looked-at/versions?version=2",
       "threads/looked-at/replay",
+      "threads/no-thread-of-this-name",
+      "threads?filter=matches-nothing",
+      "no-page",
       "sandboxes",
       "projects",
       "leases",
@@ -378,8 +382,15 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     ];
     for (const view of views) {
       await page.goto(`${server.url}/ui/${view}`);
-      await page.getByRole("heading", { level: 1 }).waitFor();
-      if (view.endsWith("looked-at")) await connected(page);
+      await page.locator("h1, .empty-title").first().waitFor();
+      if (view.endsWith("looked-at")) {
+        await connected(page);
+        await showStatus(page);
+        await page.getByRole("heading", { name: "Ports" }).click();
+        await page.getByText("ss -ltnp").waitFor();
+      }
+      if (view.endsWith("replay")) await page.locator(".mark-command").first().waitFor();
+      if (view === "settings") await page.locator(".providers li").first().waitFor();
       if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
       if (["now", "inbox"].includes(view)) await page.locator(".handoff").nth(2).waitFor();
       if (view === "sandboxes") await page.getByRole("row", { name: /looked-at/ }).waitFor();
@@ -393,6 +404,27 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     const link = await page.getByLabel(/Copy it now/).inputValue();
     expect(await serious(page), "the share dialog").toEqual([]);
     await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+Shift+?");
+    await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
+    expect(await serious(page), "the shortcuts").toEqual([]);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+Shift+F");
+    await page.getByLabel("Search the scrollback").fill("red");
+    await page.locator(".match-count", { hasText: "of" }).waitFor();
+    expect(await serious(page), "a search").toEqual([]);
+    await page.keyboard.press("Escape");
+    await page.goto(`${server.url}/ui/sandboxes`);
+    await page.getByRole("button", { name: "More actions for looked-at" }).click();
+    await page.getByRole("menuitem", { name: "Ports…" }).click();
+    await page.getByRole("dialog", { name: "Ports of looked-at" }).waitFor();
+    expect(await serious(page), "the ports of a sandbox").toEqual([]);
+    await page.keyboard.press("Escape");
+    const ended = await server.call<{ terminal_id: string }>("POST", "/api/threads/looked-at/terminals", {
+      cmd: ["false"],
+    });
+    await page.goto(`${threadPage(server, "looked-at")}?show=${ended.terminal_id}`);
+    await page.locator(".link-state.exited").waitFor();
+    expect(await serious(page), "a program that ended").toEqual([]);
     await page.keyboard.press("Control+k");
     await page.getByRole("dialog", { name: "Command palette" }).waitFor();
     expect(await serious(page), "the palette").toEqual([]);
