@@ -17,6 +17,7 @@ import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
 import { CommandLine, Empty } from "./ui/parts.tsx";
 import { ShortcutDialog } from "./ui/shortcuts.tsx";
+import { ThreadName, type ThreadNames, ThreadNamesContext, useSandboxNames } from "./ui/thread-name.tsx";
 import { InboxView } from "./views/inbox.tsx";
 import { LeasesView } from "./views/leases.tsx";
 import { MetricsView } from "./views/metrics.tsx";
@@ -85,9 +86,10 @@ function Frame({ route }: { route: Route }) {
   const hasProjects = !isProblem(projects.error, 404);
   const sections = SECTIONS.filter((section) => section.view !== "projects" || hasProjects);
 
+  const names = useSandboxNames();
   const handoffs = useOpenHandoffs();
   const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
-  usePageTitle(route, overview);
+  usePageTitle(route, overview, names);
   useAttention(route, threads.value ?? [], handoffs.value);
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
@@ -111,58 +113,60 @@ function Frame({ route }: { route: Route }) {
   }, []);
 
   return (
-    <div class="frame">
-      <a class="skip" href="#main">
-        Skip to content
-      </a>
-      <nav class="side" aria-label="Main">
-        <a class="brand" href="/ui/now">
-          <img src="/icon.svg" alt="" width="20" height="20" />
-          <span>Stead</span>
+    <ThreadNamesContext.Provider value={names}>
+      <div class="frame">
+        <a class="skip" href="#main">
+          Skip to content
         </a>
-        <ul class="sections">
-          {sections.map((section) => (
-            <li key={section.view}>
-              <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
-                <Icon name={section.icon} />
-                <span>{section.label}</span>
-                {section.view === "now" && <Count count={overview.needs} />}
-                {section.view === "inbox" && <Count count={handoffs.value?.length ?? 0} />}
-              </a>
-            </li>
-          ))}
-        </ul>
-        <button
-          type="button"
-          class="palette-button"
-          title="Command palette (Ctrl-K)"
-          onClick={() => setPalette(true)}
-        >
-          <Icon name="search" />
-          <span class="wide-only">Search or run a command</span>
-          <span class="phone-only">Search</span>
-        </button>
-        <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
-        <button type="button" class="help-button wide-only" onClick={() => setShortcuts(true)}>
-          <Icon name="keyboard" />
-          Keyboard shortcuts
-          <kbd>?</kbd>
-        </button>
-      </nav>
-      <View route={route} threads={threads} handoffs={handoffs} />
-      {palette && (
-        <Palette
-          actions={[
-            ...actions(route, threads.value ?? [], sections),
-            { title: "Keyboard shortcuts", run: () => setShortcuts(true) },
-          ]}
-          close={() => setPalette(false)}
-        />
-      )}
-      {shortcuts && <ShortcutDialog close={() => setShortcuts(false)} />}
-      <DialogHost />
-      <ToastHost />
-    </div>
+        <nav class="side" aria-label="Main">
+          <a class="brand" href="/ui/now">
+            <img src="/icon.svg" alt="" width="20" height="20" />
+            <span>Stead</span>
+          </a>
+          <ul class="sections">
+            {sections.map((section) => (
+              <li key={section.view}>
+                <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
+                  <Icon name={section.icon} />
+                  <span>{section.label}</span>
+                  {section.view === "now" && <Count count={overview.needs} />}
+                  {section.view === "inbox" && <Count count={handoffs.value?.length ?? 0} />}
+                </a>
+              </li>
+            ))}
+          </ul>
+          <button
+            type="button"
+            class="palette-button"
+            title="Command palette (Ctrl-K)"
+            onClick={() => setPalette(true)}
+          >
+            <Icon name="search" />
+            <span class="wide-only">Search or run a command</span>
+            <span class="phone-only">Search</span>
+          </button>
+          <Recent threads={threads.value ?? []} current={route.view === "thread" ? route.thread : null} />
+          <button type="button" class="help-button wide-only" onClick={() => setShortcuts(true)}>
+            <Icon name="keyboard" />
+            Keyboard shortcuts
+            <kbd>?</kbd>
+          </button>
+        </nav>
+        <View route={route} threads={threads} handoffs={handoffs} />
+        {palette && (
+          <Palette
+            actions={[
+              ...actions(route, threads.value ?? [], names, sections),
+              { title: "Keyboard shortcuts", run: () => setShortcuts(true) },
+            ]}
+            close={() => setPalette(false)}
+          />
+        )}
+        {shortcuts && <ShortcutDialog close={() => setShortcuts(false)} />}
+        <DialogHost />
+        <ToastHost />
+      </div>
+    </ThreadNamesContext.Provider>
   );
 }
 
@@ -192,9 +196,9 @@ const overviewOf = (threads: Thread[], handoffs: Handoff[]): Overview => ({
 });
 
 /** Keeps the title and the icon of the page in step with what happens. */
-function usePageTitle(route: Route, { needs, running }: Overview): void {
+function usePageTitle(route: Route, { needs, running }: Overview, names: ThreadNames): void {
   const activity = useActivity();
-  const name = route.view === "thread" ? route.thread : null;
+  const name = route.view === "thread" ? (names.get(route.thread) ?? route.thread) : null;
   useEffect(() => {
     document.title = pageTitle(name, activity, { needs, running });
     const icon = pageIcon(name, activity, { needs, running });
@@ -217,7 +221,9 @@ function Recent({ threads, current }: { threads: Thread[]; current: string | nul
               title={thread.thread_id}
             >
               <span class={`dot ${threadState(thread).tone}`} aria-hidden="true" />
-              <span class="recent-name">{thread.thread_id}</span>
+              <span class="recent-name">
+                <ThreadName thread={thread.thread_id} />
+              </span>
               <span class="hidden-text">, {threadState(thread).text}</span>
             </a>
           </li>
@@ -281,7 +287,7 @@ function View({ route, threads, handoffs }: ViewProps) {
   }
 }
 
-function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Action[] {
+function actions(route: Route, threads: Thread[], names: ThreadNames, sections: typeof SECTIONS): Action[] {
   const here: Action[] = [];
   if (route.view === "thread") {
     const { thread } = route;
@@ -319,8 +325,8 @@ function actions(route: Route, threads: Thread[], sections: typeof SECTIONS): Ac
   return [
     ...here,
     ...threads.map((thread) => ({
-      title: thread.thread_id,
-      hint: "thread",
+      title: names.get(thread.thread_id) ?? thread.thread_id,
+      hint: names.has(thread.thread_id) ? "sandbox" : "thread",
       run: () => go(threadAddress(thread.thread_id)),
     })),
     { title: "New thread", run: () => void newThread() },

@@ -13,8 +13,8 @@ export function ExitState({ exit, actions }: { exit: Exit; actions: AfterExit | 
   return (
     <div class="link-state exited" role="status">
       <span>
-        {exitText(exit)} This terminal ran only that program, so it takes no more input. Its output is kept
-        until the terminal is deleted.
+        {exitText(exit)} It is all that this terminal runs, so there is no prompt. Its output is kept until
+        the terminal is deleted.
       </span>
       {actions && (
         <>

@@ -210,7 +210,11 @@ function ControlBadge({ state }: { state: TerminalState }) {
 
 function ControlButton({ state, attachment }: { state: TerminalState; attachment: Attachment | undefined }) {
   if (state.mode === "driver") {
-    return <Button onClick={() => attachment && releaseControl(attachment)}>Release control</Button>;
+    return (
+      <Button aria-label="Release control" onClick={() => attachment && releaseControl(attachment)}>
+        Release<span class="roomy-only"> control</span>
+      </Button>
+    );
   }
   return (
     <Button

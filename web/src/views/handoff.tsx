@@ -11,6 +11,7 @@ import { relative } from "../lib/time.ts";
 import { ask, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Button, useNow } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 
 type Answer = { approve?: boolean; option?: string; text?: string; secret?: string };
 
@@ -61,7 +62,11 @@ export function HandoffCard({ handoff, place }: CardProps) {
       <header>
         <Icon name={handoff.kind === "secret" ? "key" : handoff.kind === "input" ? "keyboard" : "check"} />
         <h3 id={title}>{kindText(handoff.kind)}</h3>
-        {place === "list" && <a href={threadAddress(handoff.thread_id)}>{handoff.thread_id}</a>}
+        {place === "list" && (
+          <a href={threadAddress(handoff.thread_id)}>
+            <ThreadName thread={handoff.thread_id} />
+          </a>
+        )}
         <span class="quiet-text">
           <Ago time={handoff.created_at} />
           <Expiry at={handoff.expires_at} />

@@ -7,6 +7,7 @@ import { answerText, kindText, resultOf } from "../lib/handoff.ts";
 import { threadAddress } from "../lib/router.ts";
 import { NotificationPermission } from "../ui/notification-permission.tsx";
 import { Ago, Badge, Empty, Failure } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 import { HandoffCard } from "./handoff.tsx";
 
 export function InboxView({ open }: { open: Resource<Handoff[]> }) {
@@ -68,7 +69,9 @@ function Settled({ handoffs }: { handoffs: Handoff[] }) {
                   </td>
                   <td class="wide-only wrap">{answerText(handoff)}</td>
                   <td class="wide-only">
-                    <a href={threadAddress(handoff.thread_id)}>{handoff.thread_id}</a>
+                    <a href={threadAddress(handoff.thread_id)}>
+                      <ThreadName thread={handoff.thread_id} />
+                    </a>
                   </td>
                   <td>
                     <Ago time={handoff.created_at} />

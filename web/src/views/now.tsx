@@ -18,6 +18,7 @@ import {
 import { StopButton } from "../ui/command-actions.tsx";
 import { NotificationPermission } from "../ui/notification-permission.tsx";
 import { Ago, Badge, Button, Elapsed, Empty, Failure, type Tone } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 import { HandoffCard } from "./handoff.tsx";
 import { newThread } from "./threads.tsx";
 
@@ -150,11 +151,11 @@ function Group({ title, situation, threads, handoffs = [], children }: GroupProp
   );
 }
 
-function ThreadName({ thread }: { thread: Thread }) {
+function NameCell({ thread }: { thread: Thread }) {
   return (
     <span class="now-name">
       <a class="name" href={threadAddress(thread.thread_id)}>
-        {thread.thread_id}
+        <ThreadName thread={thread.thread_id} />
       </a>
       {thread.driver ? (
         <Badge tone="good">{thread.driver} has control</Badge>
@@ -174,7 +175,7 @@ function RunningRow({ thread }: { thread: Thread }) {
   if (!command) return null;
   return (
     <div class="now-row" data-thread={thread.thread_id}>
-      <ThreadName thread={thread} />
+      <NameCell thread={thread} />
       <span class="now-what">
         <code class="now-command" title={command.command}>
           {command.command}
@@ -199,7 +200,7 @@ function RestingRow({ thread }: { thread: Thread }) {
   const command = thread.last_command;
   return (
     <div class="now-row" data-thread={thread.thread_id}>
-      <ThreadName thread={thread} />
+      <NameCell thread={thread} />
       <span class="now-what">
         {command ? (
           <code class="now-command" title={command.command}>

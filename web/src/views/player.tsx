@@ -32,9 +32,11 @@ interface Props {
   /** The number of events to show first. */
   from: number;
   addressOf: (moment: ReplayMoment) => string;
+  /** Downloads the recording. */
+  save: () => void;
 }
 
-export function Player({ recording, markers, from, addressOf }: Props) {
+export function Player({ recording, markers, from, addressOf, save }: Props) {
   const { events } = recording;
   const { skipIdle } = usePreferences();
   const pace = useMemo(
@@ -187,6 +189,15 @@ export function Player({ recording, markers, from, addressOf }: Props) {
             >
               <Icon name="share" />
               Copy link
+            </button>
+            <button
+              type="button"
+              class="button ghost"
+              aria-label="Download asciicast"
+              title="Download asciicast"
+              onClick={save}
+            >
+              <Icon name="download" />
             </button>
           </span>
         </div>

@@ -127,7 +127,7 @@ export function TerminalFields() {
           <input
             value={fontFamily}
             maxLength={60}
-            placeholder="System monospace, or for example Fira Code"
+            placeholder="System monospace"
             onChange={(event) => prefer({ fontFamily: event.currentTarget.value })}
           />
         </label>

@@ -8,7 +8,7 @@ import { cutAtAll, markersOf, positionAtOffset } from "../lib/replay.ts";
 import { threadAddress } from "../lib/router.ts";
 import { terminalPath } from "../protocol/environment.ts";
 import { download } from "../terminal/view.tsx";
-import { Button, Empty } from "../ui/parts.tsx";
+import { Empty } from "../ui/parts.tsx";
 import { Player, type ReplayMoment } from "./player.tsx";
 import { terminalLabel } from "./terminals.tsx";
 
@@ -73,8 +73,8 @@ export function ReplayView({ thread, terminals, terminal, offset, at }: Props) {
     });
   return (
     <div class="replay-view">
-      <div class="bar">
-        {terminals.length > 1 && (
+      {terminals.length > 1 && (
+        <div class="bar">
           <label class="inline">
             <span>Terminal</span>
             <select value={id} onChange={(event) => setChosen(event.currentTarget.value)}>
@@ -85,9 +85,8 @@ export function ReplayView({ thread, terminals, terminal, offset, at }: Props) {
               ))}
             </select>
           </label>
-        )}
-        <Button onClick={() => download(id)}>Download asciicast</Button>
-      </div>
+        </div>
+      )}
       {!loaded && <p class="bar quiet-text">Loading the recording…</p>}
       {loaded?.error && (
         <p class="failure" role="alert">
@@ -98,7 +97,7 @@ export function ReplayView({ thread, terminals, terminal, offset, at }: Props) {
         (scene.recording.events.length === 0 ? (
           <NothingRecorded thread={thread} />
         ) : (
-          <Player key={id} {...scene} addressOf={addressOf} />
+          <Player key={id} {...scene} addressOf={addressOf} save={() => download(id)} />
         ))}
     </div>
   );

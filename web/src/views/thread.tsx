@@ -13,6 +13,7 @@ import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Loaded } from "../ui/loaded.tsx";
 import { Badge, Button, Empty, Failure, Menu, toneOf } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 import { HandoffBanner } from "./handoff.tsx";
 import { ReplayView } from "./replay.tsx";
 import { SidePanel } from "./side-panel.tsx";
@@ -109,7 +110,9 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
     <main class={`thread${panel ? " with-panel" : ""}`} id="main" tabIndex={-1}>
       <header class="thread-head">
         <div class="thread-title">
-          <h1 title={thread}>{thread}</h1>
+          <h1 title={thread}>
+            <ThreadName thread={thread} />
+          </h1>
           <ThreadBadge sandbox={about.value?.sandbox?.status} instance={state} />
           <span class="tools">
             <Button

@@ -8,6 +8,7 @@ import { go, threadAddress } from "../lib/router.ts";
 import { commandFailed, failureText, isRunning, threadState } from "../lib/thread-state.ts";
 import { type Answers, ask } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 
 /** All threads, kept up to date by events. */
 export function useThreads(): Resource<Thread[]> {
@@ -116,7 +117,7 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
                 <tr key={thread.thread_id}>
                   <th scope="row">
                     <a class="name" href={threadAddress(thread.thread_id)}>
-                      {thread.thread_id}
+                      <ThreadName thread={thread.thread_id} />
                     </a>
                     {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
                   </th>

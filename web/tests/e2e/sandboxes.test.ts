@@ -26,6 +26,11 @@ test("a sandbox is created, and what is wrong is shown at its field", async () =
   await dialog.getByRole("button", { name: "Create" }).click();
   await page.waitForURL("**/ui/threads/sb_*");
   await connected(page);
+  // Its thread goes by its name everywhere.
+  await page.getByRole("heading", { level: 1, name: "demo" }).waitFor();
+  await page.getByRole("region", { name: "Recent threads" }).getByRole("link", { name: "demo" }).waitFor();
+  await page.goto(`${server.url}/ui/now`);
+  await page.getByRole("main").getByRole("link", { name: "demo" }).waitFor();
   await context.close();
 });
 

@@ -2,7 +2,6 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import axe from "axe-core";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import {
@@ -13,7 +12,6 @@ import {
   showStatus,
   shows,
   stage,
-  stranger,
   threadPage,
   type,
   until,
@@ -333,109 +331,4 @@ test("a phone shows all of it without scrolling sideways", async () => {
   await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Leases" }).click();
   await page.getByRole("heading", { name: "Leases" }).waitFor();
   await context.close();
-});
-
-/** What axe finds that would keep somebody out. */
-async function serious(page: Page): Promise<string[]> {
-  await page.evaluate(axe.source);
-  return page.evaluate(async () => {
-    const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document);
-    return violations
-      .filter((one) => one.impact === "serious" || one.impact === "critical")
-      .map(
-        (one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`,
-      );
-  });
-}
-
-describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
-  test("in any view", async () => {
-    const { context, page } = await person(scene.browser, server, { colorScheme });
-    await server.exec("looked-at", "printf 'def f():\\n    return \"x\"  # why\\n' > seen.py");
-    await server.call("POST", "/api/sandboxes", { name: "looked-at", timeout_s: 600 });
-    await server.exec("looked-at", "export TOKEN=x; printf '\\033[31mred\\033[32mgreen\\033[0m\\n'; false");
-    const { terminal_id } = await server.call<{ terminal_id: string }>(
-      "GET",
-      "/api/threads/looked-at/terminal",
-    );
-    for (const kind of ["input", "secret", "approval"]) {
-      await server.call("POST", `/api/terminals/${terminal_id}/handoffs`, { kind, reason: "Why?" });
-    }
-    const views = [
-      "now",
-      "inbox",
-      "threads",
-      "threads/looked-at",
-      "threads/looked-at/timeline",
-      "threads/looked-at/files?path=/workspace/seen.py",
-      "threads/looked-at/versions",
-      "threads/looked-at/versions?version=2",
-      "threads/looked-at/replay",
-      "threads/no-thread-of-this-name",
-      "threads?filter=matches-nothing",
-      "no-page",
-      "sandboxes",
-      "projects",
-      "leases",
-      "metrics",
-      "settings",
-    ];
-    for (const view of views) {
-      await page.goto(`${server.url}/ui/${view}`);
-      await page.locator("h1, .empty-title").first().waitFor();
-      if (view.endsWith("looked-at")) {
-        await connected(page);
-        await showStatus(page);
-        await page.getByRole("heading", { name: "Ports" }).click();
-        await page.getByText("ss -ltnp").waitFor();
-      }
-      if (view.endsWith("replay")) await page.locator(".mark-command").first().waitFor();
-      if (view === "settings") await page.locator(".providers li").first().waitFor();
-      if (view.includes("files")) await page.locator(".cm-content span").first().waitFor();
-      if (["now", "inbox"].includes(view)) await page.locator(".handoff").nth(2).waitFor();
-      if (view === "sandboxes") await page.getByRole("row", { name: /looked-at/ }).waitFor();
-      if (view.endsWith("timeline")) await page.locator(".entry.command summary").first().click();
-      expect(await serious(page), view).toEqual([]);
-    }
-    await page.goto(threadPage(server, "looked-at"));
-    await connected(page);
-    await page.getByRole("button", { name: "Share a read-only link" }).click();
-    await page.getByRole("button", { name: "Create link" }).click();
-    const link = await page.getByLabel(/Copy it now/).inputValue();
-    expect(await serious(page), "the share dialog").toEqual([]);
-    await page.keyboard.press("Escape");
-    await page.keyboard.press("Control+Shift+?");
-    await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
-    expect(await serious(page), "the shortcuts").toEqual([]);
-    await page.keyboard.press("Escape");
-    await page.keyboard.press("Control+Shift+F");
-    await page.getByLabel("Search the scrollback").fill("red");
-    await page.locator(".match-count", { hasText: "of" }).waitFor();
-    expect(await serious(page), "a search").toEqual([]);
-    await page.keyboard.press("Escape");
-    await page.goto(`${server.url}/ui/sandboxes`);
-    await page.getByRole("button", { name: "More actions for looked-at" }).click();
-    await page.getByRole("menuitem", { name: "Ports…" }).click();
-    await page.getByRole("dialog", { name: "Ports of looked-at" }).waitFor();
-    expect(await serious(page), "the ports of a sandbox").toEqual([]);
-    await page.keyboard.press("Escape");
-    const ended = await server.call<{ terminal_id: string }>("POST", "/api/threads/looked-at/terminals", {
-      cmd: ["false"],
-    });
-    await page.goto(`${threadPage(server, "looked-at")}?show=${ended.terminal_id}`);
-    await page.locator(".link-state.exited").waitFor();
-    expect(await serious(page), "a program that ended").toEqual([]);
-    await page.keyboard.press("Control+k");
-    await page.getByRole("dialog", { name: "Command palette" }).waitFor();
-    expect(await serious(page), "the palette").toEqual([]);
-    const guest = await stranger(scene.browser, server, { colorScheme });
-    await guest.page.goto(link);
-    await connected(guest.page);
-    expect(await serious(guest.page), "a guest's page").toEqual([]);
-    await guest.page.goto(`${server.url}/`);
-    await guest.page.getByText("This browser is not signed in").waitFor();
-    expect(await serious(guest.page), "the sign-in page").toEqual([]);
-    await guest.context.close();
-    await context.close();
-  });
 });
