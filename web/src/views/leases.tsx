@@ -8,6 +8,7 @@ import { bytes } from "../lib/time.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Id, toneOf } from "../ui/parts.tsx";
+import { ThreadName } from "../ui/thread-name.tsx";
 import { statusText } from "./threads.tsx";
 
 export function LeasesView() {
@@ -86,7 +87,9 @@ export function LeasesView() {
                       {(lease.shared_by ?? []).map((thread, index) => (
                         <span key={thread}>
                           {index > 0 && ", "}
-                          <a href={threadAddress(thread)}>{thread}</a>
+                          <a href={threadAddress(thread)}>
+                            <ThreadName thread={thread} />
+                          </a>
                         </span>
                       ))}
                       {(lease.shared_by ?? []).length === 0 && <span class="quiet-text">No threads</span>}
