@@ -6,7 +6,7 @@ import type { AppEvent } from "../api/events.ts";
 import { portsOf } from "../api/ports.ts";
 import { useResource } from "../api/resource.ts";
 import type { Sandbox } from "../api/types.ts";
-import { type ListeningPort, previewAddress } from "../lib/ports.ts";
+import { previewAddress } from "../lib/ports.ts";
 import { Icon } from "../ui/icons.tsx";
 import { Button, CommandLine, Copy, Failure, useModal } from "../ui/parts.tsx";
 import "./ports.css";
@@ -18,7 +18,7 @@ interface Props {
 }
 
 function PortList({ thread, isAffected }: Props) {
-  const ports = useResource<ListeningPort[]>(`ports ${thread}`, () => portsOf(thread), isAffected, 500);
+  const ports = useResource<number[]>(`ports ${thread}`, () => portsOf(thread), isAffected, 500);
   const sandbox = useResource<Sandbox | null>(
     `sandbox ${thread}`,
     () =>
@@ -29,11 +29,7 @@ function PortList({ thread, isAffected }: Props) {
     () => false,
   );
   if (ports.error !== undefined) {
-    return isProblem(ports.error, 404) ? (
-      <p class="quiet-text">This provider does not report ports.</p>
-    ) : (
-      <Failure error={ports.error} retry={ports.refresh} />
-    );
+    return <Failure error={ports.error} retry={ports.refresh} />;
   }
   if (!ports.value) return <p class="quiet-text">Reading the ports…</p>;
   return (
@@ -46,7 +42,7 @@ function PortList({ thread, isAffected }: Props) {
       ) : (
         <ul class="ports">
           {ports.value.map((port) => (
-            <PortRow key={port.port} port={port} thread={thread} sandbox={sandbox.value ?? null} />
+            <PortRow key={port} port={port} thread={thread} sandbox={sandbox.value ?? null} />
           ))}
         </ul>
       )}
@@ -56,18 +52,17 @@ function PortList({ thread, isAffected }: Props) {
 }
 
 interface RowProps {
-  port: ListeningPort;
+  port: number;
   thread: string;
   sandbox: Sandbox | null;
 }
 
-function PortRow({ port: { port, loopbackOnly }, thread, sandbox }: RowProps) {
+function PortRow({ port, thread, sandbox }: RowProps) {
   const preview = previewAddress(location, sandbox, port);
   return (
     <li>
       <span class="port-head">
         <code>{port}</code>
-        <span class="quiet-text">{loopbackOnly ? "inside the sandbox only" : "all interfaces"}</span>
         {preview && (
           <span class="port-preview">
             <a href={preview} target="_blank" rel="noreferrer">
@@ -82,7 +77,7 @@ function PortRow({ port: { port, loopbackOnly }, thread, sandbox }: RowProps) {
   );
 }
 
-/** A section of the status of a thread. The ports are read when it is opened, because that wakes the sandbox. */
+/** A section of the status of a thread. The ports are read while it is open. */
 export function PortsSection({ thread, provider, isAffected }: Props & { provider: string | undefined }) {
   const [open, setOpen] = useState(false);
   return (
@@ -93,7 +88,7 @@ export function PortsSection({ thread, provider, isAffected }: Props & { provide
       {open && (
         <div class="port-panel">
           {provider === "local" ? (
-            <LocalPorts />
+            <LocalPorts thread={thread} />
           ) : (
             <PortList
               thread={thread}
@@ -106,13 +101,13 @@ export function PortsSection({ thread, provider, isAffected }: Props & { provide
   );
 }
 
-function LocalPorts() {
+function LocalPorts({ thread }: { thread: string }) {
   return (
     <>
       <p class="quiet-text">
         Programs of this thread run on the server's machine, so their ports are the machine's. List them with:
       </p>
-      <CommandLine text="ss -ltnp" />
+      <CommandLine text={`stead ports ${thread}`} />
     </>
   );
 }
@@ -137,7 +132,7 @@ export function PortsDialog({ sandbox, close }: { sandbox: Sandbox; close: () =>
       </header>
       <div class="port-panel">
         {sandbox.provider === "local" ? (
-          <LocalPorts />
+          <LocalPorts thread={sandbox.thread_id} />
         ) : (
           <PortList
             thread={sandbox.thread_id}

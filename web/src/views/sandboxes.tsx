@@ -162,7 +162,7 @@ function SandboxRow({ sandbox, refresh, usage, showPorts }: RowProps) {
     refresh();
   };
   const items: MenuItem[] = [
-    // To read the ports would wake a sandbox that sleeps.
+    // No program listens in a sandbox that does not run.
     { label: "Ports…", disabled: !awake, run: showPorts },
     { label: "Pause", disabled: !awake, run: () => act("pause", `Paused ${name}.`) },
     { label: "Extend lifetime…", run: () => extend(sandbox).then(refresh) },

@@ -59,7 +59,7 @@ const VIEWS: [view: string, complete: (page: Page) => Promise<unknown>][] = [
       await connected(page);
       await showStatus(page);
       await page.getByRole("heading", { name: "Ports" }).click();
-      await page.getByText("ss -ltnp").waitFor();
+      await page.getByText("stead ports looked-at").waitFor();
     },
   ],
   ["threads/looked-at/timeline", (page) => page.locator(".entry.command summary").first().click()],

@@ -83,7 +83,6 @@ test("the list of sandboxes shows the ports of one that runs", async (context_) 
   await open();
   const dialog = page.getByRole("dialog", { name: "Ports of served" });
   await dialog.locator(".ports").getByText("8765", { exact: true }).waitFor();
-  await dialog.getByText("all interfaces").waitFor();
   await dialog.getByText(`stead exec --thread ${made.thread_id} -- 'curl -s localhost:8765'`).waitFor();
   await dialog.getByRole("button", { name: "Close" }).click();
   await context.close();
@@ -97,6 +96,6 @@ test("a thread without isolation says whose ports its programs use", async () =>
   await showStatus(page);
   await page.getByRole("heading", { name: "Ports" }).click();
   await page.getByText("so their ports are the machine's").waitFor();
-  await page.getByText("ss -ltnp").waitFor();
+  await page.getByText("stead ports plain").waitFor();
   await context.close();
 });
