@@ -184,11 +184,13 @@ export function Player({ recording, markers, from, addressOf, save }: Props) {
             <button
               type="button"
               class="button"
+              aria-label="Copy link"
               title="Copy a link that opens the replay here"
               onClick={copyLink}
             >
               <Icon name="share" />
-              Copy link
+              <span class="wide-only">Copy link</span>
+              <span class="phone-only">Link</span>
             </button>
             <button
               type="button"
