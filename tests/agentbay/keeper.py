@@ -125,6 +125,17 @@ def look_at(pid):
     return pid, int(fields[1]), fields[0].decode(), int(fields[19])
 
 
+def stops(pid):
+    """Whether a process stops before it runs again. One that waits in the kernel has not stopped yet: the parent of a
+    `vfork` does so until its child, which may be stopped, executes a program."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            pending = [int(line.split()[1], 16) for line in file if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    except OSError:
+        return False
+    return any(signals & 1 << (signal.SIGSTOP - 1) for signals in pending)
+
+
 def usage(pids):
     """The CPU time of processes in ticks, and their memory in bytes."""
     ticks = memory = 0
@@ -350,7 +361,7 @@ class Loop:
             return
         self.paused_at = time.monotonic()
         while True:
-            running = [process for process in below(os.getpid()) if process[2] not in "TtZX"]
+            running = [process for process in below(os.getpid()) if process[2] not in "TtZX" and not stops(process[0])]
             if not running:
                 return
             self.stopped += [p for p in running if p not in self.stopped]
