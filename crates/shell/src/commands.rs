@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::exit_sequence::ExitSequence;
 use super::output::{Keep, Output, Piece};
 use super::pipes::Pipe;
 use super::status::Status;
@@ -24,6 +25,7 @@ pub struct CommandState {
     pub index: u64,
     /// Standard output and standard error.
     pub outputs: [Output; 2],
+    pub exit_sequence: ExitSequence,
     /// The FIFOs to which the command or its background processes may still write.
     pub pipes: [Option<Pipe>; 2],
     /// The writing end of standard input, while it is open.
@@ -47,6 +49,7 @@ impl CommandState {
                 Output::new(dir.join(format!("{id}.out")), keep),
                 Output::new(dir.join(format!("{id}.err")), keep),
             ],
+            exit_sequence: ExitSequence::default(),
             pipes: [None, None],
             stdin: None,
             phase: Phase::Queued,
@@ -56,6 +59,18 @@ impl CommandState {
             status: None,
             forgotten: false,
         }
+    }
+
+    /// Releases standard error that was held back. Returns whether there was any.
+    pub fn release_held(&mut self) -> bool {
+        let held = self.exit_sequence.release();
+        self.outputs[1].append(&held);
+        !held.is_empty()
+    }
+
+    /// Releases standard error that was held back for long enough.
+    pub fn release_due(&mut self) -> bool {
+        self.exit_sequence.due().is_some_and(|due| due <= Instant::now()) && self.release_held()
     }
 }
 

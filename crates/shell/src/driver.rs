@@ -174,12 +174,14 @@ impl Driver {
     /// Returns when [`tick`](Self::tick) should be called.
     pub fn deadline(&self) -> Option<Instant> {
         let more = self.executor.streams.has_more.then(Instant::now);
-        self.machine.deadline().into_iter().chain(more).min()
+        let held = self.executor.held_until();
+        self.machine.deadline().into_iter().chain(more).chain(held).min()
     }
 
     /// Handles everything that is due.
     pub fn tick(&mut self, at: At, effects: &mut Vec<Effect>) {
-        if std::mem::take(&mut self.executor.streams.has_more) {
+        let has_held = self.executor.held_until().is_some_and(|until| until <= at.now);
+        if std::mem::take(&mut self.executor.streams.has_more) || has_held {
             self.executor.drain(effects);
         }
         self.check_begun(at, effects);
@@ -346,6 +348,7 @@ impl Driver {
     pub fn image(&mut self, at: At) -> Image {
         self.executor.modes.restore(at.master);
         self.check_begun(at, &mut Vec::new());
+        self.executor.release_held();
         handover::image(&self.executor, &self.machine)
     }
 

@@ -7,6 +7,7 @@ mod shells;
 
 use std::fs;
 use std::io;
+use std::time::Instant;
 
 use rustix::process::Signal;
 
@@ -154,6 +155,21 @@ impl Executor {
         }
     }
 
+    /// Returns until when output of the running command is held back.
+    pub fn held_until(&self) -> Option<Instant> {
+        let command = self.live.as_ref()?.command.as_ref()?;
+        self.streams.commands.get(command)?.exit_sequence.due()
+    }
+
+    /// Releases output of the running command that is held back.
+    pub fn release_held(&mut self) {
+        if let Some(command) = self.live.as_ref().and_then(|live| live.command.as_ref())
+            && let Some(command) = self.streams.commands.get_mut(command)
+        {
+            command.release_held();
+        }
+    }
+
     /// Reads the output of a command that may have ended.
     pub fn read_output(&mut self, command: &str, effects: &mut Vec<Effect>) {
         if self.live.as_ref().is_some_and(|live| live.command.as_deref() == Some(command)) {
@@ -268,11 +284,10 @@ impl Executor {
                 }
             }
             Action::TrimExitSequence => {
-                // The line editor of a shell that exits sends the terminal an escape sequence on
-                // standard error, wherever that goes.
                 let command = self.live.as_ref().and_then(|live| live.command.as_ref());
                 if let Some(command) = command.and_then(|id| self.streams.commands.get_mut(id)) {
-                    command.outputs[1].remove_last(b"\x1b[?2004l\r");
+                    let held = command.exit_sequence.remove();
+                    command.outputs[1].append(&held);
                 }
             }
             Action::Finish { command, end, duration } => {

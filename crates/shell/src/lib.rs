@@ -21,6 +21,7 @@ mod driver;
 mod dump;
 mod effect;
 mod executor;
+mod exit_sequence;
 mod files;
 mod handover;
 mod harmless;

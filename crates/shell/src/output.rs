@@ -178,16 +178,6 @@ impl Output {
         self.written = offset;
     }
 
-    /// Removes the last occurrence of `bytes`, if the output is in memory.
-    pub fn remove_last(&mut self, bytes: &[u8]) {
-        if let Storage::Memory(kept) = &mut self.storage
-            && let Some(at) = kept.windows(bytes.len()).rposition(|window| window == bytes)
-        {
-            kept.drain(at..at + bytes.len());
-            self.written = kept.len() as u64;
-        }
-    }
-
     /// Returns at most `limit` bytes from `from` on, or from the next byte that was kept.
     pub fn read(&self, from: u64, limit: usize) -> io::Result<Piece> {
         let from = self.kept_from(from);

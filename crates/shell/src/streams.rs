@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 use super::commands::Commands;
 use super::effect::{DriverEvent, Effect};
+use super::exit_sequence::ExitSequence;
 use super::output::Output;
 use super::paths::Paths;
 use super::pipes::{Pipe, Read};
@@ -120,10 +121,16 @@ impl Streams {
             let Some(pipe) = &mut command.pipes[stream] else { continue };
             let before = command.outputs[stream].written();
             let screen = copy.as_deref_mut().map(|copy| (copy, stream, &mut *effects));
-            let end = drain(pipe, &mut command.outputs[stream], screen);
+            let output = &mut command.outputs[stream];
+            let end = if stream == 1 && command.phase == Phase::Running {
+                drain(pipe, Sink::Held(output, &mut command.exit_sequence), screen)
+            } else {
+                drain(pipe, Sink::Output(output), screen)
+            };
             self.has_more |= matches!(end, Read::Some(_));
             grew |= command.outputs[stream].written() != before;
         }
+        grew |= command.release_due();
         if grew {
             effects.push(Effect::Emit(DriverEvent::Grew { command: id.to_owned() }));
         }
@@ -152,6 +159,7 @@ impl Streams {
         let FinishedCommand { end, duration, shell_restarted, changes } = report;
         command.stdin = None;
         command.phase = Phase::Done;
+        command.release_held();
         let status = Status {
             outcome: end.outcome,
             exit_code: end.exit_code,
@@ -182,7 +190,7 @@ impl Streams {
         let mut open = false;
         for (stream, slot) in command.pipes.iter_mut().enumerate() {
             let Some(pipe) = slot else { continue };
-            open |= drain(pipe, &mut command.outputs[stream], None) != Read::Closed;
+            open |= drain(pipe, Sink::Output(&mut command.outputs[stream]), None) != Read::Closed;
         }
         if !open {
             self.close(id, effects);
@@ -225,17 +233,32 @@ impl Streams {
 /// The destination of a copy on the screen: the copy, the number of the stream, and the effects to add to.
 type ScreenTarget<'a> = (&'a mut ScreenCopy, usize, &'a mut Vec<Effect>);
 
+/// The destination of the bytes of a pipe.
+enum Sink<'a> {
+    Output(&'a mut Output),
+    Held(&'a mut Output, &'a mut ExitSequence),
+}
+
+impl Sink<'_> {
+    fn append(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Output(output) => output.append(bytes),
+            Self::Held(output, sequence) => output.append(sequence.take(bytes, Instant::now())),
+        }
+    }
+}
+
 /// Reads a pipe until it is empty, or until the other streams should be served.
-fn drain(pipe: &mut Pipe, output: &mut Output, screen: Option<ScreenTarget<'_>>) -> Read {
+fn drain(pipe: &mut Pipe, sink: Sink<'_>, screen: Option<ScreenTarget<'_>>) -> Read {
     BUFFER.with_borrow_mut(|buffer| {
         buffer.resize(READ_BUFFER_BYTES, 0);
-        drain_through(pipe, output, screen, buffer)
+        drain_through(pipe, sink, screen, buffer)
     })
 }
 
 fn drain_through(
     pipe: &mut Pipe,
-    output: &mut Output,
+    mut sink: Sink<'_>,
     mut screen: Option<ScreenTarget<'_>>,
     buffer: &mut [u8],
 ) -> Read {
@@ -243,7 +266,7 @@ fn drain_through(
     loop {
         match pipe.read(buffer) {
             Read::Some(length) => {
-                output.append(&buffer[..length]);
+                sink.append(&buffer[..length]);
                 if let Some((copy, stream, effects)) = &mut screen {
                     let bytes = copy.take(*stream, &buffer[..length]);
                     if !bytes.is_empty() {
