@@ -122,8 +122,10 @@ impl Driver {
         self.step(MachineEvent::Typed(bytes), at, effects);
     }
 
-    /// Notes output of the terminal that is not yet in its log.
-    pub fn output(&mut self, bytes: &[u8], at: At, effects: &mut Vec<Effect>) {
+    /// Notes output of the terminal that is not yet in its log, and removes what would erase a command that was shown
+    /// as if it had been typed.
+    pub fn output(&mut self, bytes: &mut Vec<u8>, at: At, effects: &mut Vec<Effect>) {
+        self.machine.keep_shown(bytes);
         self.step(MachineEvent::Printed(bytes), at, effects);
     }
 

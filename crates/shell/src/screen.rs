@@ -161,9 +161,8 @@ pub fn moved(from: &[u8], to: &[u8]) -> Vec<u8> {
 /// a line end, the output of the prompt's own programs, the new prompt. Returns nothing if lines may have
 /// been wrapped or the cursor moved, because then the position of the old prompt is unknown.
 pub fn without_old_prompt(drawn: &[u8], columns: usize) -> Vec<u8> {
-    let clear = b"\r\x1b[K\r";
-    let start = drawn.windows(clear.len()).position(|window| window == clear);
-    let drawn = &drawn[start.map_or(0, |start| start + clear.len())..];
+    let start = drawn.windows(ERASE_ROW.len()).position(|window| window == ERASE_ROW);
+    let drawn = &drawn[start.map_or(0, |start| start + ERASE_ROW.len())..];
     let lines: Vec<&[u8]> = drawn.split(|byte| *byte == b'\n').collect();
     let fits = |line: &&[u8]| width(line).is_some_and(|width| width < columns);
     if lines.len() < 2 || !lines.iter().all(fits) {
@@ -207,7 +206,13 @@ pub struct Prompt {
     text: Vec<u8>,
     /// The bytes drawn since a command ended; `None` while that is unknown.
     drawn: Option<Vec<u8>>,
+    /// How many commands were shown in the row of a prompt that the line editor has not erased yet.
+    shown: u32,
 }
+
+/// What the line editor prints to erase the row of the cursor, and then for each row above it.
+const ERASE_ROW: &[u8] = b"\r\x1b[K\r";
+const ERASE_ROW_ABOVE: &[u8] = b"\x1b[A\x1b[K\r";
 
 impl Prompt {
     /// Notes that a command has ended, so that the prompt is drawn next.
@@ -232,9 +237,32 @@ impl Prompt {
         self.drawn = Some(line[skip..].to_vec());
     }
 
+    /// Removes the erasing of a prompt in whose row a command was shown. The line editor does not know of that row, nor of
+    /// the output below it, which may have been shown already.
+    pub fn keep_shown(&mut self, printed: &mut Vec<u8>) {
+        let mut from = 0;
+        while self.shown > 0 {
+            let rest = &printed[from..];
+            let found = rest.windows(ERASE_ROW.len()).position(|window| window == ERASE_ROW);
+            let Some(found) = found else {
+                // The editor erases its prompt before anything else is printed.
+                self.shown = if from == 0 { 0 } else { self.shown };
+                return;
+            };
+            from += found;
+            let mut end = from + ERASE_ROW.len();
+            while printed[end..].starts_with(ERASE_ROW_ABOVE) {
+                end += ERASE_ROW_ABOVE.len();
+            }
+            printed.drain(from..end);
+            self.shown -= 1;
+        }
+    }
+
     /// Returns the bytes to show when a command begins while the line editor holds a half-typed line.
     pub fn typed_over(&mut self, command: &[u8]) -> Vec<u8> {
         self.drawn = None;
+        self.shown += 1;
         let mut shown = b"\r\x1b[K$ ".to_vec();
         echo(command, &mut shown);
         shown
@@ -243,13 +271,13 @@ impl Prompt {
     /// Returns the bytes to show when a command begins, as if it had been typed.
     pub fn typed(&mut self, command: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
+        self.shown += 1;
         match self.drawn.take() {
             Some(drawn) if drawn.is_empty() => shown.extend_from_slice(&self.text),
             Some(drawn) => {
                 // The prompt follows the last time the line was cleared.
-                let clear = b"\r\x1b[K\r";
-                let start = drawn.windows(clear.len()).rposition(|window| window == clear);
-                self.text = drawn[start.map_or(0, |start| start + clear.len())..].to_vec();
+                let start = drawn.windows(ERASE_ROW.len()).rposition(|window| window == ERASE_ROW);
+                self.text = drawn[start.map_or(0, |start| start + ERASE_ROW.len())..].to_vec();
             }
             None => {}
         }
@@ -286,6 +314,27 @@ mod tests {
         check(b"\x1b]133;D;7\x07x\x1b]11;?\x1b\\y\x1bP$qm\x1b\\z", b"xyz");
         check(b"\x1b[2J\x1b[Hkeep\x1bc", b"keep");
         check(b"\x1b(0q\x05", b"q");
+    }
+
+    #[test]
+    fn a_shown_command_and_its_output_are_not_erased() {
+        let mut prompt = Prompt::default();
+        let mut printed = |commands: usize, bytes: &[u8]| {
+            for _ in 0..commands {
+                prompt.typed(b"x");
+            }
+            let mut kept = bytes.to_vec();
+            prompt.keep_shown(&mut kept);
+            String::from_utf8(kept).unwrap()
+        };
+        let (row, above) = ("\r\x1b[K\r", "\x1b[A\x1b[K\r");
+        assert_eq!(printed(1, format!("{row}{above}{above}$ ").as_bytes()), "$ ");
+        assert_eq!(printed(2, format!("{row}$ {row}{above}$ ").as_bytes()), "$ $ ");
+        // Each command hides one, and only what comes first.
+        let other = format!("{row}{above}");
+        assert_eq!(printed(0, other.as_bytes()), other);
+        assert_eq!(printed(1, b"text"), "text");
+        assert_eq!(printed(0, other.as_bytes()), other);
     }
 
     #[test]

@@ -270,3 +270,26 @@ fn the_screen_shows_the_prompt_as_it_is_after_a_command() {
     client.post(&format!("/api/terminals/{id}/input"), enter).expect_success();
     super::shows(&client, id, "[/tmp] ls -d .\n.\n[/tmp]");
 }
+
+#[test]
+fn a_prompt_of_several_rows_erases_no_command_and_no_output() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "t", "PS1='$(printf %0170d 7)> '");
+    let terminal = client.get("/api/threads/t/terminal").expect(200);
+    let id = terminal["terminal_id"].as_str().unwrap();
+    super::shows(&client, id, "7>");
+    for number in 1..=4 {
+        exec(&client, "t", &format!("echo out{number}"));
+    }
+    // Without a line end, the output is in the row that the editor erases first.
+    let receipt = exec(&client, "t", "printf open");
+    assert_eq!(receipt["stdout"], "open");
+    wait_for("all commands with their output", || {
+        let seen = super::screen(&client, id);
+        let whole =
+            (1..=4).all(|number| seen.contains(&format!("> echo out{number}\nout{number}\n")));
+        if whole && seen.contains("> printf open\nopen") { Ok(()) } else { Err(seen) }
+    });
+}

@@ -203,18 +203,19 @@ impl Host {
 
     /// Passes a terminal's output to its driver before it is logged, so that earlier output of the command
     /// precedes it.
-    pub(super) fn before_output(&mut self, key: Key, filled: usize) {
+    pub(super) fn before_output(&mut self, key: Key, filled: usize) -> usize {
         if self.terminals.get(key).is_none_or(|terminal| terminal.driver.is_none()) {
-            return;
+            return filled;
         }
         // Notices of the driver are written to the same buffer.
-        let kept = self.buffer[..filled].to_vec();
+        let mut kept = self.buffer[..filled].to_vec();
         self.read_records();
         if self.exec.polled.contains(&key) {
             self.poll_records(key);
         }
-        self.drive(key, |driver, at, effects| driver.output(&kept, at, effects));
-        self.buffer[..filled].copy_from_slice(&kept);
+        self.drive(key, |driver, at, effects| driver.output(&mut kept, at, effects));
+        self.buffer[..kept.len()].copy_from_slice(&kept);
+        kept.len()
     }
 
     pub(super) fn driver_ready(&mut self, key: Key) {

@@ -75,8 +75,8 @@ impl Host {
             }
         }
         if filled > 0 {
-            self.before_output(key, filled);
-            self.publish(key, RecordKind::Output, filled);
+            let kept = self.before_output(key, filled);
+            self.publish(key, RecordKind::Output, kept);
         }
         filled
     }

@@ -109,6 +109,11 @@ impl Machine {
         self.ends_with_shell = true;
     }
 
+    /// Removes what would erase a command that was shown as if it had been typed.
+    pub fn keep_shown(&mut self, printed: &mut Vec<u8>) {
+        self.prompt.keep_shown(printed);
+    }
+
     /// Notes that the shell was started.
     pub fn launched(&mut self, now: Instant) {
         self.phase = MachinePhase::Starting(Starting { since: now, ready: false, dumped: false });
