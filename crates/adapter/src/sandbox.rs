@@ -1,5 +1,6 @@
 //! Creates and ends the sandboxes of other APIs. The engine decides what a sandbox is and when it expires.
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
@@ -24,83 +25,88 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
 
 impl Adapter {
     /// Creates a sandbox and starts its compute.
-    pub async fn create_sandbox(&self, new: NewSandbox) -> Result<SandboxRecord, Problem> {
-        let volume_lock = self.lock_volumes(&new).await?;
-        let (vendor, id) = (new.vendor, new.id.clone());
-        let lease = match &new.fork {
-            Some(lease) => self.store.lease(lease).await?,
-            None => None,
-        };
-        let base = match &lease {
-            Some(_) => None,
-            None => self.template_base(vendor, &new.template).await?,
-        };
-        let from = base.as_ref().map_or(&new.template, |base| &base.snapshot);
-        let (provider, spec) = match lease {
-            Some(lease) => (lease.provider, None),
-            None => self.compute_for(from, &new.network, new.settings).await?,
-        };
-        let home = home_on(&provider, vendor::home(vendor)).await;
-        let now = self.now().at;
-        let mut env = Env::from([
-            ("HOME".to_owned(), home.clone()),
-            ("USER".to_owned(), vendor.user().to_owned()),
-            ("LOGNAME".to_owned(), vendor.user().to_owned()),
-        ]);
-        if let Some(path) = self.path_inside(&provider) {
-            env.insert("PATH".to_owned(), format!("{home}/{}:{path}", home::PROGRAMS));
-        }
-        let (mut template, mut extra, mut cwd) = (new.template, new.extra, home.clone());
-        if let Some(base) = &base {
-            base.apply(&mut template, &mut env, &mut extra, &mut cwd);
-        }
-        env.extend(new.env);
-        let sandbox = Sandbox {
-            thread_id: id.clone(),
-            project_id: model::ProjectId::default_project(),
-            name: new.name,
-            origin: vendor.origin().to_owned(),
-            template,
-            build_id: new.build_id,
-            user: vendor.user().to_owned(),
-            home,
-            state: SandboxState::Active,
-            started_at: now,
-            expires_at: new.timeout.map(|it| now.checked_add(it).unwrap_or(Timestamp::MAX)),
-            on_expiry: new.on_expiry,
-            expires_while_paused: vendor.expires_while_paused(),
-            delete_after_stop: new.delete_after_stop,
-            auto_resume: new.auto_resume,
-            port_access: new.port_access,
-            labels: new.labels,
-            extra,
-            created_at: now,
-            updated_at: now,
-            revision: 0,
-        };
-        let choices = ThreadChoices {
-            provider: Some(provider),
-            spec,
-            fork: new.fork,
-            policy: Some(new.policy),
-            env: Some(env),
-            cwd: Some(cwd),
-            ..ThreadChoices::default()
-        };
-        let sandbox = self.sandboxes.create(self.first_use(&id, choices), sandbox).await?;
-        drop(volume_lock);
-        self.state.index.add(id.clone());
-        let started = async {
-            self.set_up_sandbox(&sandbox).await?;
-            self.start_template(&sandbox, base.as_ref()).await
-        };
-        match started.await {
-            Ok(()) => Ok(sandbox),
-            Err(problem) => {
-                self.delete_sandbox(&id).await?;
-                Err(problem)
+    pub fn create_sandbox<'a>(
+        &'a self,
+        new: NewSandbox,
+    ) -> BoxFuture<'a, Result<SandboxRecord, Problem>> {
+        Box::pin(async move {
+            let volume_lock = self.lock_volumes(&new).await?;
+            let (vendor, id) = (new.vendor, new.id.clone());
+            let lease = match &new.fork {
+                Some(lease) => self.store.lease(lease).await?,
+                None => None,
+            };
+            let base = match &lease {
+                Some(_) => None,
+                None => self.template_base(vendor, &new.template).await?,
+            };
+            let from = base.as_ref().map_or(&new.template, |base| &base.snapshot);
+            let (provider, spec) = match lease {
+                Some(lease) => (lease.provider, None),
+                None => self.compute_for(from, &new.network, new.settings).await?,
+            };
+            let home = home_on(&provider, vendor::home(vendor)).await;
+            let now = self.now().at;
+            let mut env = Env::from([
+                ("HOME".to_owned(), home.clone()),
+                ("USER".to_owned(), vendor.user().to_owned()),
+                ("LOGNAME".to_owned(), vendor.user().to_owned()),
+            ]);
+            if let Some(path) = self.path_inside(&provider) {
+                env.insert("PATH".to_owned(), format!("{home}/{}:{path}", home::PROGRAMS));
             }
-        }
+            let (mut template, mut extra, mut cwd) = (new.template, new.extra, home.clone());
+            if let Some(base) = &base {
+                base.apply(&mut template, &mut env, &mut extra, &mut cwd);
+            }
+            env.extend(new.env);
+            let sandbox = Sandbox {
+                thread_id: id.clone(),
+                project_id: model::ProjectId::default_project(),
+                name: new.name,
+                origin: vendor.origin().to_owned(),
+                template,
+                build_id: new.build_id,
+                user: vendor.user().to_owned(),
+                home,
+                state: SandboxState::Active,
+                started_at: now,
+                expires_at: new.timeout.map(|it| now.checked_add(it).unwrap_or(Timestamp::MAX)),
+                on_expiry: new.on_expiry,
+                expires_while_paused: vendor.expires_while_paused(),
+                delete_after_stop: new.delete_after_stop,
+                auto_resume: new.auto_resume,
+                port_access: new.port_access,
+                labels: new.labels,
+                extra,
+                created_at: now,
+                updated_at: now,
+                revision: 0,
+            };
+            let choices = ThreadChoices {
+                provider: Some(provider),
+                spec,
+                fork: new.fork,
+                policy: Some(new.policy),
+                env: Some(env),
+                cwd: Some(cwd),
+                ..ThreadChoices::default()
+            };
+            let sandbox = self.sandboxes.create(self.first_use(&id, choices), sandbox).await?;
+            drop(volume_lock);
+            self.state.index.add(id.clone());
+            let started = async {
+                self.set_up_sandbox(&sandbox).await?;
+                self.start_template(&sandbox, base.as_ref()).await
+            };
+            match started.await {
+                Ok(()) => Ok(sandbox),
+                Err(problem) => {
+                    self.delete_sandbox(&id).await?;
+                    Err(problem)
+                }
+            }
+        })
     }
 
     /// The provider of a template, and its settings. A template is the name of a provider, a snapshot or

@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use wire::Stream;
 
@@ -54,17 +55,19 @@ fn append(all: &mut Vec<u8>, bytes: &[u8]) {
 
 impl Adapter {
     /// Starts a program; [`Adapter::stream_output`] returns its output.
-    pub async fn start_process(
-        &self,
-        sandbox: &SandboxRecord,
+    pub fn start_process<'a>(
+        &'a self,
+        sandbox: &'a SandboxRecord,
         start: Start,
-    ) -> Result<Arc<SandboxProcess>, Problem> {
-        let processes = self.processes(sandbox).await?;
-        self.projects.touch(&sandbox.thread.project_id).await;
-        match start.pty {
-            Some(size) => self.start_pty(sandbox, &processes, start, size).await,
-            None => self.start_command(sandbox, &processes, start).await,
-        }
+    ) -> BoxFuture<'a, Result<Arc<SandboxProcess>, Problem>> {
+        Box::pin(async move {
+            let processes = self.processes(sandbox).await?;
+            self.projects.touch(&sandbox.thread.project_id).await;
+            match start.pty {
+                Some(size) => self.start_pty(sandbox, &processes, start, size).await,
+                None => self.start_command(sandbox, &processes, start).await,
+            }
+        })
     }
 
     async fn start_pty(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use wire::{ReplyCode, Request};
@@ -16,27 +17,30 @@ use model::{CommandId, TerminalId};
 
 impl Terminals {
     /// Ends every process of a terminal and removes its files; safe to repeat. The caller deletes the row.
-    pub async fn close(&self, id: &TerminalId) -> Result<(), TerminalError> {
-        let live = self.0.live.lock().get(id).cloned();
-        if let Some(live) = live {
-            let _ = live.request(OwnerRequest::Lost("the terminal was deleted".into())).await;
-            let mut runtime = live.runtime.lock().await;
-            if let Some(connection) = &*runtime {
-                let terminal = id.to_string();
-                match connection.link.call(|seq| Request::Close { seq, terminal }).await {
-                    Ok(_) | Err(LinkError::Refused { code: ReplyCode::NoSuchTerminal, .. }) => {}
-                    // The host is gone, or it is found again and the terminal without a row is ended then.
-                    Err(LinkError::Closed) => {}
-                    // Kept in the map until it is closed, so that the caller can retry.
-                    Err(error) => return Err(error.into()),
+    pub fn close<'a>(&'a self, id: &'a TerminalId) -> BoxFuture<'a, Result<(), TerminalError>> {
+        Box::pin(async move {
+            let live = self.0.live.lock().get(id).cloned();
+            if let Some(live) = live {
+                let _ = live.request(OwnerRequest::Lost("the terminal was deleted".into())).await;
+                let mut runtime = live.runtime.lock().await;
+                if let Some(connection) = &*runtime {
+                    let terminal = id.to_string();
+                    match connection.link.call(|seq| Request::Close { seq, terminal }).await {
+                        Ok(_) | Err(LinkError::Refused { code: ReplyCode::NoSuchTerminal, .. }) => {
+                        }
+                        // The host is gone, or it is found again and the terminal without a row is ended then.
+                        Err(LinkError::Closed) => {}
+                        // Kept in the map until it is closed, so that the caller can retry.
+                        Err(error) => return Err(error.into()),
+                    }
+                    connection.link.unlisten(id.as_str());
                 }
-                connection.link.unlisten(id.as_str());
+                *runtime = None;
+                self.0.live.lock().remove(id);
             }
-            *runtime = None;
-            self.0.live.lock().remove(id);
-        }
-        self.lose_commands(id).await;
-        self.remove_directory(id).await
+            self.lose_commands(id).await;
+            self.remove_directory(id).await
+        })
     }
 
     /// Ends the programs of terminals that were unused for `idle`, have no watcher and run no command. Their

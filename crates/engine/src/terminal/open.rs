@@ -4,6 +4,7 @@
 //! undone. After a crash in between, a row without a shell is restorable, and a shell without a row is
 //! ended when its host is found again.
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::error::TerminalError;
@@ -29,23 +30,25 @@ pub struct NewTerminal {
 
 impl Terminals {
     /// Creates a terminal and starts its program.
-    pub async fn open(&self, new: NewTerminal) -> Result<Terminal, TerminalError> {
-        let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
-        let live = self.live_at(&terminal, 0);
-        // The row is requested first: everything the shell causes is written after it.
-        let (added, started) =
-            tokio::join!(self.add(&terminal), self.ensure_new_shell(&terminal, &live));
-        match (added, started) {
-            (Ok(()), Ok(_)) => Ok(terminal),
-            (added, started) => {
-                self.close(&terminal.terminal_id).await.ok();
-                if added.is_ok() {
-                    self.delete_row(&terminal.terminal_id).await?;
+    pub fn open<'a>(&'a self, new: NewTerminal) -> BoxFuture<'a, Result<Terminal, TerminalError>> {
+        Box::pin(async move {
+            let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
+            let live = self.live_at(&terminal, 0);
+            // The row is requested first: everything the shell causes is written after it.
+            let (added, started) =
+                tokio::join!(self.add(&terminal), self.ensure_new_shell(&terminal, &live));
+            match (added, started) {
+                (Ok(()), Ok(_)) => Ok(terminal),
+                (added, started) => {
+                    self.close(&terminal.terminal_id).await.ok();
+                    if added.is_ok() {
+                        self.delete_row(&terminal.terminal_id).await?;
+                    }
+                    added?;
+                    Err(started.err().unwrap_or(TerminalError::Gone))
                 }
-                added?;
-                Err(started.err().unwrap_or(TerminalError::Gone))
             }
-        }
+        })
     }
 
     /// Returns the row of a new terminal. Refused at the limit of terminals.

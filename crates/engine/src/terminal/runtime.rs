@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::{ReplyCode, Request, TerminalInfo};
@@ -64,40 +65,42 @@ impl Terminals {
     }
 
     /// `state` is given for a terminal that is known to be new.
-    async fn ensure_shell_from(
-        &self,
-        terminal: &Terminal,
-        live: &Arc<LiveTerminal>,
+    fn ensure_shell_from<'a>(
+        &'a self,
+        terminal: &'a Terminal,
+        live: &'a Arc<LiveTerminal>,
         resume: Resume,
         state: Option<TerminalState>,
-    ) -> Result<HostLink, TerminalError> {
-        let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
-        let mut slot = live.runtime.lock().await;
-        if let Some(connection) = &*slot {
-            let facts = live.shared.facts();
-            if facts.live && !connection.link.closed().is_cancelled() {
-                return Ok(connection.link.clone());
+    ) -> BoxFuture<'a, Result<HostLink, TerminalError>> {
+        Box::pin(async move {
+            let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
+            let mut slot = live.runtime.lock().await;
+            if let Some(connection) = &*slot {
+                let facts = live.shared.facts();
+                if facts.live && !connection.link.closed().is_cancelled() {
+                    return Ok(connection.link.clone());
+                }
             }
-        }
-        if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
-            return Err(TerminalError::Exited);
-        }
-        if let Some(ended) = slot.take() {
-            ended.end(&live.id).await;
-        }
-        let recovers = live.shared.facts().offset > 0;
-        let began = Instant::now();
-        let opened = self.connect_and_open(terminal, live, &mut running, state).await;
-        if recovers {
-            match &opened {
-                Ok(_) => self.count_recovery(began),
-                Err(_) => self.count_failed_recovery(),
+            if terminal.ends_with_program() && live.shared.facts().exit.is_some() {
+                return Err(TerminalError::Exited);
             }
-        }
-        let connection = opened?;
-        let link = connection.link.clone();
-        *slot = Some(connection);
-        Ok(link)
+            if let Some(ended) = slot.take() {
+                ended.end(&live.id).await;
+            }
+            let recovers = live.shared.facts().offset > 0;
+            let began = Instant::now();
+            let opened = self.connect_and_open(terminal, live, &mut running, state).await;
+            if recovers {
+                match &opened {
+                    Ok(_) => self.count_recovery(began),
+                    Err(_) => self.count_failed_recovery(),
+                }
+            }
+            let connection = opened?;
+            let link = connection.link.clone();
+            *slot = Some(connection);
+            Ok(link)
+        })
     }
 
     /// Connects to the host of a lease, or of its next instance if that is gone, and opens the terminal
