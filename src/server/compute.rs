@@ -27,6 +27,23 @@ pub struct Compute {
     pub containers: Option<Docker>,
 }
 
+impl Compute {
+    /// Describes in one line what separates the commands from this machine.
+    pub fn isolation(&self) -> String {
+        match (self.chosen.as_str(), &self.sandboxes) {
+            ("local", _) => "WARNING: commands run as you, without isolation; run as root or with \
+                             --provider namespace (stead doctor tells what is missing)"
+                .to_owned(),
+            ("namespace", Some(_)) => "sandboxes (namespace)".to_owned(),
+            ("namespace", None) => {
+                "sandboxes (namespace), without limits of memory, processors and disk".to_owned()
+            }
+            ("docker", _) => "containers (docker)".to_owned(),
+            (vendor, _) => format!("sandboxes of {vendor}"),
+        }
+    }
+}
+
 /// Detects which providers this machine supports.
 pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
     let namespace = sandboxes(settings)?;
@@ -36,11 +53,16 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         (None, "namespace" | "auto") => Check::once_per_boot(&namespace).await,
         (None, _) => Check::inspect(&namespace),
         (Some(confined), "namespace") => Check::try_as_user(confined).await,
+        (Some(confined), "auto") if Check::inspect_as_user().connects() => {
+            Check::try_as_user(confined).await
+        }
         (Some(_), _) => Check::inspect_as_user(),
     };
     let chosen = match settings.provider.as_str() {
-        // Unprivileged sandboxes have no resource limits, so they are never chosen automatically.
-        "auto" if check.passes() && confined.is_none() => "namespace".to_owned(),
+        // Users expect a network. They can ask for sandboxes that have none.
+        "auto" if check.passes() && (confined.is_none() || check.connects()) => {
+            "namespace".to_owned()
+        }
         "auto" => "local".to_owned(),
         named => named.to_owned(),
     };

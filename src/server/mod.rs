@@ -76,6 +76,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let metrics = ServerMetrics::new();
     let events = Events::new(Clock::system());
     let compute = compute::gather(&settings, &events).await?;
+    let isolation = compute.isolation();
     let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };
     let sandboxes = LocalSandboxes {
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
@@ -114,7 +115,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let serving = tokio::spawn(listen::serve(listener, tls, router, app.clone()));
 
     home.write_address(&app.settings.local_url(address))?;
-    print_ready(&app, address).context("cannot write to standard output")?;
+    print_ready(&app, address, &isolation).context("cannot write to standard output")?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
@@ -143,13 +144,16 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints one line that scripts can wait for, then the sign-in link.
-fn print_ready(app: &App, address: SocketAddr) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "listening on {}://{address}", app.settings.scheme().name())?;
+/// Prints one line that scripts can wait for, then what a person needs: the sign-in link, the isolation that is in
+/// force, and where the data is. All by one write, because a script may close the pipe after the first line.
+fn print_ready(app: &App, address: SocketAddr, isolation: &str) -> anyhow::Result<()> {
+    let mut lines = format!("listening on {}://{address}\n", app.settings.scheme().name());
     if !app.auth.is_open() {
-        writeln!(out, "sign in (works once): {}", app.sign_in_link()?)?;
+        lines += &format!("sign in (works once): {}\n", app.sign_in_link()?);
     }
+    lines += &format!("isolation: {isolation}\ndata: {}\n", app.settings.home.display());
+    let mut out = std::io::stdout().lock();
+    out.write_all(lines.as_bytes())?;
     out.flush()?;
     Ok(())
 }

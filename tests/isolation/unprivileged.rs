@@ -73,7 +73,7 @@ impl Person {
             _service: service,
         };
         fs::write(person.home.path().join(&person.canary), &person.canary).unwrap();
-        match person.begin() {
+        match person.begin("namespace") {
             Ok(server) => person.server = Some(server),
             Err(said) if said.contains("is not available") => {
                 eprintln!("skipped: users cannot have sandboxes on this machine: {said}");
@@ -85,9 +85,9 @@ impl Person {
     }
 
     /// In a view of the machine in which the device of networks is as it is to be.
-    fn begin(&self) -> Result<Server, String> {
+    fn begin(&self, provider: &str) -> Result<Server, String> {
         let script = format!(
-            "mount --bind {}/tun /dev/net/tun && STEAD_PROVIDER=namespace \
+            "mount --bind {}/tun /dev/net/tun && STEAD_PROVIDER={provider} \
              exec setpriv --reuid {USER} --regid {USER} --clear-groups {} \"$@\"",
             self.home.path().display(),
             self.program.display()
@@ -124,6 +124,18 @@ impl Person {
 impl Drop for Person {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.program);
+    }
+}
+
+#[test]
+fn a_user_gets_sandboxes_by_default_if_they_can_be_connected() {
+    for (tun, expected) in [(Tun::Open, "namespace"), (Tun::Shut, "local")] {
+        let Some(mut person) = Person::new(tun) else { return };
+        person.server = None;
+        person.server = Some(person.begin("auto").unwrap());
+        person.client().put("/api/threads/t", json!({})).expect_success();
+        let thread = person.client().get("/api/threads/t").expect(200);
+        assert_eq!(thread["sandbox"]["type"], expected, "{thread}");
     }
 }
 
@@ -208,7 +220,7 @@ fn a_users_sandbox_works_like_any_other() {
     // The server is killed; the shell and its files are still there.
     person.run("work", "here=still");
     drop(person.server.take());
-    person.server = Some(person.begin().unwrap());
+    person.server = Some(person.begin("namespace").unwrap());
     assert_eq!(person.run("work", "echo $here; cat /root/file"), "still\nkept\n");
     for thread in ["work", "other"] {
         person.client().delete(&format!("/api/threads/{thread}")).expect_success();
@@ -271,7 +283,7 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
     });
     // It stays connected without its server, and is let go of with its sandbox.
     drop(person.server.take());
-    person.server = Some(person.begin().unwrap());
+    person.server = Some(person.begin("namespace").unwrap());
     let again = format!("exec 9<>/dev/tcp/{}/80 && head -1 <&9", PUBLIC[0]);
     assert_eq!(person.run("public", &again), "the internet\n");
     for (thread, ..) in &cases {

@@ -60,7 +60,7 @@ settings! {
     "behind_proxy" = "false" => behind_proxy,
         "a proxy in front of the server terminates TLS; allows plain HTTP on non-loopback addresses";
     "provider" = "auto" => provider,
-        "default provider; auto: namespace if this machine supports it, else local";
+        "default provider; auto: namespace if this machine supports it (with a network, if not as root), else local";
     "mcp.fixtures" = "false" => mcp_fixtures,
         "serve the tools, resources and prompts of the MCP conformance suite; allowed only on a loopback address";
     "log_format" = "text" => log_format,

@@ -21,6 +21,9 @@ use provider::{Intent, Provider};
 /// The name of the finding about network egress.
 const EGRESS: &str = "egress";
 
+/// The name of the finding about the program that connects sandboxes of a server that is not root.
+const PASTA: &str = "pasta";
+
 /// The name of the finding about the capabilities of root inside.
 const ROOT_INSIDE: &str = "root in sandboxes";
 
@@ -207,8 +210,8 @@ impl Check {
             Some((_, _, advice)) => check.add("user namespaces", Verdict::No, advice),
         }
         match pasta::impossible() {
-            None => check.add("pasta", Verdict::Yes, "connects sandboxes"),
-            Some(why) => check.add("pasta", Verdict::Without, &format!("{why}; egress is none")),
+            None => check.add(PASTA, Verdict::Yes, "connects sandboxes"),
+            Some(why) => check.add(PASTA, Verdict::Without, &format!("{why}; egress is none")),
         }
         check
     }
@@ -250,6 +253,13 @@ impl Check {
     #[must_use]
     pub fn passes(&self) -> bool {
         self.findings.iter().all(|finding| finding.verdict != Verdict::No)
+    }
+
+    /// Whether sandboxes of a server that is not root reach the network.
+    #[must_use]
+    pub fn connects(&self) -> bool {
+        let of_network = |finding: &&Finding| [EGRESS, PASTA].contains(&finding.what.as_str());
+        self.findings.iter().filter(of_network).all(|finding| finding.verdict == Verdict::Yes)
     }
 
     /// Returns why sandboxes cannot run, as text.
