@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -134,6 +134,10 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	    -max_total_time=$(FUZZ_SECONDS) $(FUZZ_FLAGS) >fuzz/corpus/$$target.log 2>&1 \
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
+
+dist: web build ## build the packages of a release into dist/
+	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg" SANDBOX_TOOLS=
+	packaging/dist target/release/stead
 
 bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of docs/benchmarks.md
 	$(CARGO) bench --workspace

@@ -27,8 +27,9 @@ mod terminals;
 mod threads;
 mod trust;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::server;
@@ -157,6 +158,12 @@ enum Verb {
     /// Manage the images (root file systems) of sandboxes
     #[command(subcommand, alias = "images")]
     Image(machine::ImageVerb),
+    /// Write the manual pages into a directory
+    #[command(after_help = "Example:\n  stead man /usr/local/share/man/man1")]
+    Man {
+        /// The directory, which exists
+        directory: PathBuf,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  stead completions bash > /etc/bash_completion.d/stead")]
     Completions {
@@ -191,6 +198,11 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Screen(args) => screen::run(&args),
         Verb::Doctor(args) => machine::doctor(&args),
         Verb::Image(verb) => machine::image(&verb),
+        Verb::Man { directory } => {
+            clap_mangen::generate_to(Cli::command(), &directory)
+                .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "stead", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
@@ -248,6 +260,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         | Verb::Doctor(_)
         | Verb::Image(_)
         | Verb::Screen(_)
+        | Verb::Man { .. }
         | Verb::Completions { .. } => {
             unreachable!("these need no server")
         }
