@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
 
-.PHONY: help run build dist test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -136,8 +136,12 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
 dist: web build ## build the packages of a release into dist/
-	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg" SANDBOX_TOOLS=
+	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap" SANDBOX_TOOLS=
 	packaging/dist target/release/stead
+
+packages-test: $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
+	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap debootstrap ip:iproute2" SANDBOX_TOOLS=
+	STEAD_BIN=$(or $(STEAD_BIN),target/release/stead) tests/packages/run
 
 bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of docs/benchmarks.md
 	$(CARGO) bench --workspace

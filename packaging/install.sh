@@ -3,7 +3,7 @@
 #
 #     install.sh [--from URL-OR-DIRECTORY] [--to DIRECTORY]
 #
-# The default directory is /usr/local/bin for root, and ~/.local/bin for everybody else.
+# The default directory is /usr/local/bin for root, and ~/.local/bin for other users.
 set -eu
 from=${STEAD_RELEASE:-}
 to=
@@ -31,7 +31,7 @@ get() {
   esac || fail "cannot get $from/$1"
 }
 get SHA256SUMS
-name=$(sed -n "s/^[0-9a-f]*  \(stead-[^ ]*-linux-$(uname -m)\.tar\.gz\)$/\1/p" "$work/SHA256SUMS" | tail -n 1)
+name=$(sed -n "s/^[0-9a-f]*  \(stead-[0-9A-Za-z.+~-]*-linux-$(uname -m)\.tar\.gz\)$/\1/p" "$work/SHA256SUMS" | tail -n 1)
 [ -n "$name" ] || fail "this release has no binary for $(uname -m)"
 get "$name"
 (cd "$work" && grep "  $name\$" SHA256SUMS | sha256sum -c - >/dev/null 2>&1) \

@@ -87,6 +87,7 @@ export default defineConfig({
           page("What Stead is", "/"),
           page("Why, when, and when not", "/why"),
           page("Quick start", "/quick-start"),
+          page("Install", "/install"),
           page("Concepts", "/concepts"),
         ],
       },

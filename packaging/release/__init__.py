@@ -1,0 +1,1 @@
+"""What `packaging/dist` builds: one module per kind of artefact."""

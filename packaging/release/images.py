@@ -1,0 +1,140 @@
+"""Container images as OCI archives, built without a container engine.
+
+Each has two layers: a small Debian, because shells need programs, and the binary. `mmdebstrap` makes the first one from
+the packages of a mirror; as long as the mirror has the same packages, it has the same bytes.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+
+from .contents import DEBIAN, component, run, squeeze
+from .packages import tar
+
+SUITE = "trixie"
+USER = 1000
+HOME = "/var/lib/stead"
+COMMON = "bash,ca-certificates,tini"
+# A name for the file, Debian packages, the user, and variables of the environment.
+VARIANTS = [
+    ("nonroot", COMMON, f"{USER}:{USER}", ["STEAD_PROVIDER=local"]),
+    # Threads fail with the reason, instead of running without isolation, if the container lacks privileges.
+    ("sandboxes", f"{COMMON},e2fsprogs,iproute2,nftables,passt", "0:0", ["STEAD_PROVIDER=namespace"]),
+]
+# Documentation and translations, except licences.
+EXCLUDED = ["/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*"]
+
+
+def mirror():
+    """Returns the Debian mirror of this machine, or of STEAD_DEBIAN_MIRROR."""
+    given = os.environ.get("STEAD_DEBIAN_MIRROR")
+    if given or not shutil.which("apt-get"):
+        return given
+    targets = run("apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)").decode().splitlines()
+    found = [line.split("|")[2] for line in targets if line.startswith("Debian|Debian|")]
+    return found[0] if found else None
+
+
+def images(release):
+    source = mirror()
+    if not shutil.which("mmdebstrap") or source is None:
+        return print("dist: no mmdebstrap or no Debian mirror; the container images are left out")
+    for variant in VARIANTS:
+        image(release, source, *variant)
+
+
+def base(release, source, packages):
+    """Returns the Debian layer as a tar archive."""
+    place = release.scratch("base")
+    options = ["--dpkgopt=path-include=/usr/share/doc/*/copyright"]
+    options = [f"--dpkgopt=path-exclude={path}" for path in EXCLUDED] + options
+    hooks = [
+        f'chroot "$1" useradd --uid {USER} --home-dir {HOME} --no-create-home --shell /bin/bash stead',
+        # The mirror of the machine that built the image is no business of its users.
+        'rm -rf "$1/etc/apt/sources.list" "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow-',
+        'rm -rf "$1"/var/cache/ldconfig/aux-cache "$1"/var/log/*',
+    ]
+    options += [f"--customize-hook={hook}" for hook in hooks]
+    architecture = f"--architectures={DEBIAN[release.machine]}"
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", architecture, f"--include={packages}", *options]
+    run(*command, SUITE, place / "base.tar", source, env=release.environment)
+    return (place / "base.tar").read_bytes()
+
+
+def debian_packages(layer, release):
+    """Returns the packages in a Debian layer, for the SBOM."""
+    path = release.scratch("status") / "base.tar"
+    path.write_bytes(layer)
+    with tarfile.open(path) as archive:
+        status = archive.extractfile("./var/lib/dpkg/status").read().decode()
+    found = []
+    for paragraph in status.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line and line[0] != " ")
+        found.append(component("deb/debian", fields["Package"], fields["Version"].replace("+", "%2B"), None, None))
+    return found
+
+
+def image(release, source, variant, packages, user, environment):
+    debian = base(release, source, packages)
+    place = release.scratch("image") / "layer"
+    (place / "usr/bin").mkdir(parents=True)
+    (place / HOME[1:]).mkdir(parents=True)
+    shutil.copy(release.binary, place / "usr/bin/stead")
+    release.documents(place / "usr/share/doc/stead")
+    release.settle(place)
+    (place / HOME[1:]).chmod(0o700)
+    owner = int(user.split(":")[0])
+    layers = [debian, tar(release, place, "", {HOME[1:]: owner})]
+    blobs = {}
+
+    def blob(content, kind):
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[digest] = content
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+
+    def as_json(value):
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    configuration = {
+        "architecture": DEBIAN[release.machine],
+        "os": "linux",
+        "config": {
+            "User": user,
+            # Hosts outlive the server, so something else has to wait for the processes that they leave.
+            "Entrypoint": ["/usr/bin/tini", "--", "/usr/bin/stead"],
+            "Cmd": ["serve"],
+            "WorkingDir": HOME,
+            "Volumes": {HOME: {}},
+            "ExposedPorts": {"7832/tcp": {}},
+            # A port is published by the engine or a proxy, who decide which clients reach it.
+            "Env": [
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                f"STEAD_HOME={HOME}",
+                "STEAD_LISTEN=0.0.0.0:7832",
+                "STEAD_BEHIND_PROXY=true",
+                *environment,
+            ],
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob(as_json(configuration), "config.v1+json"),
+        "layers": [blob(squeeze(one), "layer.v1.tar+gzip") for one in layers],
+    }
+    described = blob(as_json(manifest), "manifest.v1+json")
+    described["annotations"] = {"org.opencontainers.image.ref.name": f"stead:{release.version}-{variant}"}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [described]}
+    layout = release.scratch("layout") / "layout"
+    (layout / "blobs/sha256").mkdir(parents=True)
+    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (layout / "index.json").write_bytes(as_json(index))
+    for digest, content in blobs.items():
+        (layout / "blobs/sha256" / digest).write_bytes(content)
+    release.settle(layout)
+    name = f"stead-{release.version}-image-{variant}-{DEBIAN[release.machine]}.tar"
+    components = [*release.components, *debian_packages(debian, release)]
+    release.finish(name, tar(release, layout, ""), components)

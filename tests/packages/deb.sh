@@ -1,0 +1,39 @@
+# Runs inside a clean Debian: installs, uses, upgrades, removes and purges the package.
+set -eu
+. /packages/lib.sh
+# dpkg's own records change, and time stamps of its log.
+files() {
+  find / -xdev \( -path /proc -o -path /dev -o -path /packages -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log \
+    -o -path /var/cache \) -prune -o ! -name 'passwd-' ! -name 'group-' ! -name 'shadow-' ! -name 'gshadow-' \
+    ! -name 'subuid-' ! -name 'subgid-' ! -name '.pwd.lock' -print | sort
+  cat /etc/passwd /etc/group
+}
+files >/tmp/before
+dpkg -i /packages/stead.deb >/tmp/dpkg 2>&1 || fail "dpkg -i: $(cat /tmp/dpkg)"
+stead --version | grep -q "^stead $(dpkg-query -W -f '${Version}' stead)$" || fail "the version is $(stead --version)"
+documents share/zsh/vendor-completions
+same "the user" /var/lib/stead-nonroot "$(getent passwd stead | cut -d : -f 6)"
+same "the data directory" "700 root" "$(stat -c '%a %U' /var/lib/stead)"
+same "the other data directory" "700 stead" "$(stat -c '%a %U' /var/lib/stead-nonroot)"
+tour
+
+dpkg -i /packages/next.deb >/tmp/dpkg 2>&1 || fail "upgrade: $(cat /tmp/dpkg)"
+# The server whose file was replaced still works, also for what it starts.
+tour_continues
+same "a thread of the old server" ok "$(stead exec --thread second -- 'echo ok')"
+stop
+tour_continues_after=$(kill -0 "$(cat /tmp/job)" && echo alive)
+same "the shell without a server" alive "$tour_continues_after"
+start
+tour_continues
+
+dpkg -r stead >/tmp/dpkg 2>&1 || fail "remove: $(cat /tmp/dpkg)"
+wait_for "end of all processes" sh -c '. /packages/lib.sh; [ -z "$(processes)" ]'
+[ -e /var/lib/stead/stead.db ] || fail "removing the package removed its data"
+dpkg -i /packages/stead.deb >/tmp/dpkg 2>&1 || fail "installing again: $(cat /tmp/dpkg)"
+start
+same "a shell after removal and installation" "hello from test in /tmp" "$(stead exec --thread tour -- greet)"
+dpkg -P stead >/tmp/dpkg 2>&1 || fail "purge: $(cat /tmp/dpkg)"
+wait_for "end of all processes" sh -c '. /packages/lib.sh; [ -z "$(processes)" ]'
+files >/tmp/after
+diff /tmp/before /tmp/after || fail "purging left files or users"
