@@ -4,6 +4,7 @@ Each has two layers: a small Debian, because shells need programs, and the binar
 the packages of a mirror; as long as the mirror has the same packages, it has the same bytes.
 """
 
+import datetime
 import hashlib
 import json
 import os
@@ -97,7 +98,9 @@ def image(release, source, variant, packages, user, environment):
     def as_json(value):
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
+    created = datetime.datetime.fromtimestamp(release.epoch, datetime.UTC)
     configuration = {
+        "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "architecture": DEBIAN[release.machine],
         "os": "linux",
         "config": {
@@ -114,6 +117,8 @@ def image(release, source, variant, packages, user, environment):
                 f"STEAD_HOME={HOME}",
                 "STEAD_LISTEN=0.0.0.0:7832",
                 "STEAD_BEHIND_PROXY=true",
+                # The names of a port that is published on loopback.
+                "STEAD_NAMES=localhost,127.0.0.1",
                 *environment,
             ],
         },
