@@ -115,3 +115,14 @@ fn every_shell_has_completions() {
         assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
     }
 }
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let home = Home::new();
+    let output = run(&["man", home.path().to_str().unwrap()], &[]);
+    assert!(output.status.success(), "{output:?}");
+    for page in ["stead.1", "stead-exec.1", "stead-thread-create.1"] {
+        let text = std::fs::read_to_string(home.path().join(page)).unwrap();
+        assert!(text.contains(".SH NAME"), "{page}: {text}");
+    }
+}
