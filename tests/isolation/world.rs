@@ -156,6 +156,8 @@ fn uuid() -> String {
 /// Puts this thread on a machine whose only uplink leads to an internet of another thread.
 pub fn internet() {
     alone();
+    // A network namespace inherits this setting from the machine, and Docker's rules depend on it.
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
     let machine = namespace();
     let (tell, ready) = mpsc::channel();
     std::thread::spawn(move || {
