@@ -49,8 +49,11 @@ test("a local server with a certificate of its own is trusted by its home", asyn
     "-days",
     "1",
   ];
-  const files = ["-subj", "/CN=stead.example", "-keyout", key, "-out", cert];
-  execFileSync("openssl", [...request, ...files], { stdio: "ignore" });
+  const create = (key: string, cert: string) => {
+    const files = ["-subj", "/CN=stead.example", "-keyout", key, "-out", cert];
+    execFileSync("openssl", [...request, ...files], { stdio: "ignore" });
+  };
+  create(key, cert);
   const server = await startServer("local", "--tls-cert", cert, "--tls-key", key);
   try {
     assert.match(server.url, /^https:/);
@@ -62,9 +65,10 @@ test("a local server with a certificate of its own is trusted by its home", asyn
     }
     await thread.files.write("/workspace/f", new Response("streamed").body!);
     assert.equal(await thread.files.readText("/workspace/f"), "streamed");
-    // Another certificate in the home than that of the server.
-    execFileSync("openssl", [...request, ...files], { stdio: "ignore" });
-    await writeFile(join(server.home, "certificate.pem"), await readFile(cert));
+    // Another certificate in the home than that of the server, which would reload a change of its own files.
+    const another = join(scratch, "another.pem");
+    create(join(scratch, "another-key.pem"), another);
+    await writeFile(join(server.home, "certificate.pem"), await readFile(another));
     const other = await Stead.connect({ home: server.home, retryTimeoutMs: 0 });
     await assert.rejects(other.threads.list(), /certificate/);
   } finally {
