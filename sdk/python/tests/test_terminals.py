@@ -13,8 +13,11 @@ from stead import PROMPT, Stead, Terminal, Thread
 
 @pytest.fixture
 def terminal(thread: Thread) -> Terminal:
-    thread.exec("PS1='$ '")
-    return thread.terminal()
+    terminal = thread.terminal()
+    # Typed, because the prompt is drawn again some time after an exec that changed it.
+    terminal.type("PS1='$ '\r")
+    terminal.wait_for(PROMPT)
+    return terminal
 
 
 def test_what_is_typed_appears_on_the_screen(terminal: Terminal) -> None:
