@@ -31,9 +31,15 @@ impl Compute {
     /// Describes in one line what separates the commands from this machine.
     pub fn isolation(&self) -> String {
         match (self.chosen.as_str(), &self.sandboxes) {
-            ("local", _) => "WARNING: commands run as you, without isolation; run as root or with \
-                             --provider namespace (stead doctor tells what is missing)"
-                .to_owned(),
+            ("local", _) => {
+                let remedy = match rustix::process::geteuid().is_root() {
+                    true => "run with --provider namespace",
+                    false => "run as root or with --provider namespace",
+                };
+                format!(
+                    "WARNING: commands run as you, without isolation; {remedy} (stead doctor tells what is missing)"
+                )
+            }
             ("namespace", Some(_)) => "sandboxes (namespace)".to_owned(),
             ("namespace", None) => {
                 "sandboxes (namespace), without limits of memory, processors and disk".to_owned()

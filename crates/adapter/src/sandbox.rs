@@ -24,11 +24,8 @@ pub fn is_paused(sandbox: &SandboxRecord) -> bool {
 }
 
 impl Adapter {
-    /// Creates a sandbox and starts its compute.
-    pub fn create_sandbox<'a>(
-        &'a self,
-        new: NewSandbox,
-    ) -> BoxFuture<'a, Result<SandboxRecord, Problem>> {
+    /// Creates a sandbox and starts its compute. Boxed, so that it is compiled once and not in each module that awaits it.
+    pub fn create_sandbox(&self, new: NewSandbox) -> BoxFuture<'_, Result<SandboxRecord, Problem>> {
         Box::pin(async move {
             let volume_lock = self.lock_volumes(&new).await?;
             let (vendor, id) = (new.vendor, new.id.clone());

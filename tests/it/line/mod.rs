@@ -121,8 +121,15 @@ fn every_command_has_a_manual_page() {
     let home = Home::new();
     let output = run(&["man", home.path().to_str().unwrap()], &[]);
     assert!(output.status.success(), "{output:?}");
-    for page in ["stead.1", "stead-exec.1", "stead-thread-create.1"] {
-        let text = std::fs::read_to_string(home.path().join(page)).unwrap();
+    let help = run(&["--help"], &[]);
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let commands = commands.take_while(|line| line.starts_with("  "));
+    let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 20, "{help}");
+    let pages = names.iter().filter(|name| **name != "help").map(|name| format!("stead-{name}.1"));
+    for page in pages.chain(["stead.1".to_owned(), "stead-thread-create.1".to_owned()]) {
+        let text = std::fs::read_to_string(home.path().join(&page)).expect(&page);
         assert!(text.contains(".SH NAME"), "{page}: {text}");
     }
 }

@@ -54,7 +54,8 @@ fn append(all: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 impl Adapter {
-    /// Starts a program; [`Adapter::stream_output`] returns its output.
+    /// Starts a program; [`Adapter::stream_output`] returns its output. Boxed, so that it is compiled once and not in
+    /// each vendor's module that awaits it.
     pub fn start_process<'a>(
         &'a self,
         sandbox: &'a SandboxRecord,

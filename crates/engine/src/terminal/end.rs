@@ -17,6 +17,7 @@ use model::{CommandId, TerminalId};
 
 impl Terminals {
     /// Ends every process of a terminal and removes its files; safe to repeat. The caller deletes the row.
+    /// Boxed, so that it is compiled once and not in each crate that awaits it.
     pub fn close<'a>(&'a self, id: &'a TerminalId) -> BoxFuture<'a, Result<(), TerminalError>> {
         Box::pin(async move {
             let live = self.0.live.lock().get(id).cloned();

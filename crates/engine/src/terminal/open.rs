@@ -29,8 +29,8 @@ pub struct NewTerminal {
 }
 
 impl Terminals {
-    /// Creates a terminal and starts its program.
-    pub fn open<'a>(&'a self, new: NewTerminal) -> BoxFuture<'a, Result<Terminal, TerminalError>> {
+    /// Creates a terminal and starts its program. Boxed, so that it is compiled once and not in each crate that awaits it.
+    pub fn open(&self, new: NewTerminal) -> BoxFuture<'_, Result<Terminal, TerminalError>> {
         Box::pin(async move {
             let terminal = Terminal { status: TerminalStatus::Live, ..self.plan(new).await? };
             let live = self.live_at(&terminal, 0);

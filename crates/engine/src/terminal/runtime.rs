@@ -64,7 +64,8 @@ impl Terminals {
         self.ensure_shell_from(terminal, live, Resume::Yes, Some(TerminalState::default())).await
     }
 
-    /// `state` is given for a terminal that is known to be new.
+    /// `state` is given for a terminal that is known to be new. Boxed, so that it is compiled once and not in each
+    /// crate that awaits it.
     fn ensure_shell_from<'a>(
         &'a self,
         terminal: &'a Terminal,
