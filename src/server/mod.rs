@@ -66,7 +66,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     }
     let auth_mode = if settings.no_auth { AuthMode::Disabled } else { AuthMode::Required };
     let path = settings.home.clone();
-    let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
+    let store = base::task::blocking(move || Store::open(&path)).await?;
     let store = store.context("cannot open the store")?;
     let auth =
         Auth::load(store.clone(), &token, auth_mode).await.context("cannot load the tokens")?;

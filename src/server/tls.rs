@@ -123,7 +123,7 @@ impl Tls {
                 _ = ticks.tick() => {}
             }
             let tls = self.clone();
-            let checked = tokio::task::spawn_blocking(move || tls.check(seen)).await;
+            let checked = base::task::blocking(move || tls.check(seen)).await;
             match checked {
                 Ok(stamps) => seen = stamps,
                 Err(error) => tracing::error!(%error, "cannot check the certificate"),

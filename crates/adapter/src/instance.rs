@@ -25,7 +25,7 @@ impl Files {
         act: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
         let files = self.clone();
-        tokio::task::spawn_blocking(move || files.act_blocking(act))
+        base::task::blocking(move || files.act_blocking(act))
             .await
             .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
     }

@@ -26,7 +26,7 @@ impl Adapter {
         operation: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, Problem> {
         let volumes = self.state.volumes.clone();
-        let result = tokio::task::spawn_blocking(move || operation(&volumes)).await;
+        let result = base::task::blocking(move || operation(&volumes)).await;
         Ok(result.map_err(|error| Problem::internal("access the volumes", &error))??)
     }
 

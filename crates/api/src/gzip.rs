@@ -42,7 +42,7 @@ pub(super) async fn compress_snapshot(bytes: Bytes) -> Option<Bytes> {
         return None;
     }
     // Takes milliseconds for a long scrollback, which must not delay keystrokes on this thread.
-    tokio::task::spawn_blocking(move || {
+    base::task::blocking(move || {
         let small = Vec::with_capacity(bytes.len() / 8);
         let mut encoder = GzEncoder::new(small, LEVEL);
         encoder.write_all(&bytes).ok()?;

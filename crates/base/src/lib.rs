@@ -1,5 +1,5 @@
-//! Shared foundations: the clock, events, metrics, atomic replacement of files, keyed locks, the deadlines of
-//! outbound calls, the user ids of shared directories, and percent-encoding. Depends on the model only.
+//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, keyed locks, the
+//! deadlines of outbound calls, the user ids of shared directories, and percent-encoding. Depends on the model only.
 
 pub mod clock;
 pub mod durable;
@@ -8,4 +8,5 @@ pub mod keyed_lock;
 pub mod metrics;
 pub mod outbound;
 pub mod shared_users;
+pub mod task;
 pub mod uri;

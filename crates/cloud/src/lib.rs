@@ -299,7 +299,7 @@ impl Cloud {
     ) -> Result<String, ProviderError> {
         let doing = "prepare a sandbox";
         let inner = self.0.clone();
-        let packed = tokio::task::spawn_blocking(move || inner.program.ready()).await;
+        let packed = base::task::blocking(move || inner.program.ready()).await;
         let packed = packed.map_err(|error| ProviderError::failed(doing, error))?;
         let packed = packed.map_err(|error| ProviderError::failed(doing, error))?;
         let root = self.root(instance);
@@ -335,7 +335,7 @@ impl Cloud {
     ) -> Result<(), ProviderError> {
         let doing = "upload our executable into a sandbox";
         let from = packed.clone();
-        let bytes = tokio::task::spawn_blocking(move || from.read()).await;
+        let bytes = base::task::blocking(move || from.read()).await;
         let bytes = bytes.map_err(|error| ProviderError::failed(doing, error))?;
         let bytes = bytes.map_err(|error| ProviderError::failed(doing, error))?;
         let (total, events) = (bytes.len() as u64, self.0.options.events.clone());

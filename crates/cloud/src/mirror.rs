@@ -575,6 +575,6 @@ fn copy(output: &mut Output, offset: u64, bytes: &[u8]) {
 fn sync(log: &mut Log) {
     if let Some(job) = log.sync() {
         // A failing disk shows in the log: its durable offset stops advancing.
-        tokio::task::spawn_blocking(move || job.run());
+        base::task::blocking(move || job.run());
     }
 }

@@ -642,7 +642,7 @@ async fn search_all(
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
-    tokio::task::spawn_blocking(work)
+    base::task::blocking(work)
         .await
         .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
 }

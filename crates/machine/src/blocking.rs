@@ -8,7 +8,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ProviderError> {
-    match tokio::task::spawn_blocking(act).await {
+    match base::task::blocking(act).await {
         Ok(result) => result.map_err(|source| ProviderError::failed(doing, source)),
         Err(error) => Err(ProviderError::failed(doing, error)),
     }

@@ -14,7 +14,7 @@ use super::{
     connect::{connect, connect_reader},
     error::{OpenError, StoreError},
     private, schema,
-    writer::{StoreHealth, Writer, WriterCounts},
+    writer::{Statements, StoreHealth, Writer, WriterCounts},
 };
 
 /// The number of concurrent reads.
@@ -116,20 +116,22 @@ impl Store {
     }
 
     /// Runs a change in a transaction, together with other waiting changes.
-    pub(super) async fn write<T, F>(&self, f: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.inner.writer.run(f).await
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.inner.writer.run(Box::new(f)).await
     }
 
     /// Runs a read on one consistent snapshot of the database.
-    pub(super) async fn read<T, F>(&self, f: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    {
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.read_boxed(Box::new(f)).await
+    }
+
+    async fn read_boxed<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
         let inner = self.inner.clone();
         let permit = self.inner.permits.acquire().await.map_err(StoreError::unavailable)?;
         let task = tokio::task::spawn_blocking(move || {

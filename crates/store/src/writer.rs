@@ -4,8 +4,7 @@
 //! with one sync. Each job runs under its own savepoint, so that a failed job affects no other. Callers get
 //! their result after the commit is on stable storage. A failed commit fails all of its jobs and is not
 //! retried. The connection is then dropped and the next job opens another, so that writes work again as
-//! soon
-//! as the disk does. Only a failed sync is final: nothing is written until the next start, which reads the
+//! soon as the disk does. Only a failed sync is final: nothing is written until the next start, which reads the
 //! actual content of the disk.
 
 use std::{
@@ -24,6 +23,9 @@ const QUEUE_LENGTH: usize = 1024;
 
 /// The number of jobs per commit.
 const MAX_BATCH: usize = 256;
+
+/// The statements of one transaction. Boxed, so that what runs them is compiled once for each type of result.
+pub(super) type Statements<T> = Box<dyn FnOnce(&Connection) -> Result<T, StoreError> + Send>;
 
 /// A change that runs inside the transaction.
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Outcome + Send>;
@@ -76,11 +78,7 @@ impl Writer {
     }
 
     /// Runs `f` inside a transaction and returns after the commit is on stable storage.
-    pub(super) async fn run<T, F>(&self, f: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    {
+    pub(super) async fn run<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(f);

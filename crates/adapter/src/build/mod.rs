@@ -343,7 +343,7 @@ impl Adapter {
     ) -> Result<Vec<LogLine>, Problem> {
         let path = log::path(&self.settings.home, build.as_str());
         let read = move || log::read(&path, from, limit, min_level);
-        let lines = tokio::task::spawn_blocking(read).await;
+        let lines = base::task::blocking(read).await;
         let lines = lines.map_err(|error| Problem::internal("read the log of a build", &error))?;
         lines.map_err(|error| Problem::internal("read the log of a build", &error))
     }

@@ -53,7 +53,7 @@ pub async fn receive(app: &Adapter, hash: &str, body: Body) -> Result<(), Proble
     }
     stored?;
     let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-    let evicted = tokio::task::spawn_blocking(move || evict(&dir, &path)).await;
+    let evicted = base::task::blocking(move || evict(&dir, &path)).await;
     match evicted {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "cannot remove old uploads of builds"),

@@ -57,7 +57,7 @@ impl VolumePath {
         operation: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, E2bRefusal> {
         let root = self.app.volume_store().data(&self.id);
-        let result = tokio::task::spawn_blocking(move || {
+        let result = base::task::blocking(move || {
             operation(&Directory::open(&root, None, Reach::InRoot)?.cached())
         });
         let result = result.await.map_err(|error| Problem::internal("access a volume", &error))?;

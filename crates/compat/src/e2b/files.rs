@@ -130,7 +130,7 @@ fn wants_gzip(headers: &HeaderMap, size: u64) -> bool {
 
 fn compressed(mut file: std::fs::File) -> Body {
     let (writer, sender, body) = BodyWriter::new();
-    tokio::task::spawn_blocking(move || {
+    base::task::blocking(move || {
         let mut encoder = GzEncoder::new(writer, Compression::fast());
         let sent = io::copy(&mut file, &mut encoder).and_then(|_| encoder.finish()?.flush());
         if let Err(error) = sent {

@@ -45,7 +45,7 @@ pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> Pro
 pub(super) async fn blocking<T: Send + 'static, E: Send + 'static + From<FileError>>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
-    match tokio::task::spawn_blocking(work).await {
+    match base::task::blocking(work).await {
         Ok(done) => done,
         Err(error) => Err(FileError::Unavailable { reason: error.to_string() }.into()),
     }

@@ -87,7 +87,7 @@ impl Terminals {
     /// Removes the output of commands whose rows were pruned.
     pub async fn forget_commands(&self, commands: Vec<(TerminalId, CommandId)>) {
         let home = self.0.settings.home.clone();
-        let removed = tokio::task::spawn_blocking(move || {
+        let removed = base::task::blocking(move || {
             for (terminal, command) in commands {
                 output_source::remove(&directory(&home, &terminal), &command);
             }

@@ -87,7 +87,7 @@ pub fn recording(
     offsets: Offsets,
 ) -> mpsc::Receiver<Bytes> {
     let (lines, receiver) = mpsc::channel(4);
-    tokio::task::spawn_blocking(move || {
+    base::task::blocking(move || {
         if let Err(error) = record(&directory, size, &title, offsets, &lines) {
             tracing::warn!(%error, "a recording ends early");
         }
@@ -178,5 +178,5 @@ fn cut(entry: Entry, to: u64) -> Option<WatchEvent> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    base::task::blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

@@ -56,7 +56,7 @@ impl Terminals {
     pub(super) async fn began(&self, command: &Command) -> bool {
         let path = self.directory(&command.terminal_id).join(shell::BEGAN);
         let id = command.command_id.clone();
-        let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
+        let read = base::task::blocking(move || std::fs::read(path)).await;
         !read.is_ok_and(|read| read.is_ok_and(|last| last != id.as_str().as_bytes()))
     }
 

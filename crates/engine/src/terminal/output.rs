@@ -50,7 +50,7 @@ impl Terminals {
         let id = command.command_id.clone();
         let copied = copy.as_ref().map(|copy| whole(copy, stream).len() as u64);
         // Output of background processes is written after the copy was made.
-        let read = tokio::task::spawn_blocking(move || match copied {
+        let read = base::task::blocking(move || match copied {
             Some(copied) if written(&directory, &id, stream) <= copied => {
                 Err(TerminalError::NotKept)
             }
@@ -74,7 +74,7 @@ impl Terminals {
     pub(super) async fn with_lengths(&self, command: &Command) -> Command {
         let directory = self.directory(&command.terminal_id);
         let id = command.command_id.clone();
-        let lengths = tokio::task::spawn_blocking(move || {
+        let lengths = base::task::blocking(move || {
             [Stream::Stdout, Stream::Stderr].map(|stream| written(&directory, &id, stream))
         });
         let [stdout, stderr] = lengths.await.unwrap_or_default();

@@ -41,7 +41,7 @@ impl Terminals {
     /// Removes the directory of a terminal that has neither a row nor a shell.
     pub async fn remove_directory(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let directory = self.directory(id);
-        tokio::task::spawn_blocking(move || shell::run_dir::remove_terminal(&directory))
+        base::task::blocking(move || shell::run_dir::remove_terminal(&directory))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|source| TerminalError::Remove { terminal: id.clone(), source })
@@ -126,7 +126,7 @@ impl Terminals {
 
     async fn reap_directories(&self) -> Result<usize, TerminalError> {
         let all = self.0.settings.home.join("terminals");
-        let found = tokio::task::spawn_blocking(move || {
+        let found = base::task::blocking(move || {
             let entries = std::fs::read_dir(all).into_iter().flatten().flatten();
             let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
             names.filter_map(|name| name.parse::<TerminalId>().ok()).collect::<Vec<_>>()

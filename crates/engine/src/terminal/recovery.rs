@@ -52,7 +52,7 @@ impl Terminals {
     /// the first attempt on that lease (`Terminals::settled`), and for nothing else.
     pub async fn recover(&self) -> Result<Recovery, TerminalError> {
         // Removes the files of hosts that were killed.
-        let _ = tokio::task::spawn_blocking(shell::run_dir::remove_orphans).await;
+        let _ = base::task::blocking(shell::run_dir::remove_orphans).await;
         let mut leases: BTreeMap<LeaseId, Vec<Terminal>> = BTreeMap::new();
         for terminal in self.0.store.live_terminals().await? {
             leases.entry(terminal.lease_id.clone()).or_default().push(terminal);

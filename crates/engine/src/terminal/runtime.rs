@@ -213,7 +213,7 @@ impl Terminals {
         let setup = self.shell_setup(thread.as_ref()).await?;
         let directory = self.directory(&live.id);
         let made = directory.clone();
-        tokio::task::spawn_blocking(move || std::fs::create_dir_all(made))
+        base::task::blocking(move || std::fs::create_dir_all(made))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {
@@ -340,7 +340,7 @@ impl Terminals {
             return Ok(ShellSetup::default());
         };
         let setup = self.0.settings.shell_setup.clone();
-        tokio::task::spawn_blocking(move || setup(&project))
+        base::task::blocking(move || setup(&project))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|error| TerminalError::Exhausted {

@@ -197,7 +197,7 @@ impl Terminals {
             return live;
         }
         let log = self.directory(&terminal.terminal_id).join("log");
-        let bounds = tokio::task::spawn_blocking(move || host::log::bounds(&log)).await;
+        let bounds = base::task::blocking(move || host::log::bounds(&log)).await;
         let end = match bounds {
             Ok(Ok(Some((_, end)))) => end,
             Ok(Ok(None) | Err(_)) | Err(_) => 0,

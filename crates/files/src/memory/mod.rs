@@ -142,7 +142,7 @@ impl HotMemories {
         let cell = self.shared.loaded.lock().entry(project.clone()).or_default().clone();
         let load = || async {
             let (project, shared) = (project.clone(), self.shared.clone());
-            tokio::task::spawn_blocking(move || Memory::load(project, &directory, &shared))
+            base::task::blocking(move || Memory::load(project, &directory, &shared))
                 .await
                 .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
         };
@@ -201,7 +201,7 @@ impl HotMemories {
         let cell = self.shared.loaded.lock().remove(project);
         if let Some(memory) = cell.and_then(|cell| cell.get().cloned()) {
             // A batch holds this lock while it is written; later batches see the flag.
-            let done = tokio::task::spawn_blocking(move || {
+            let done = base::task::blocking(move || {
                 let _snapshot = memory.snapshotting.lock();
                 let _disk = memory.disk.lock();
                 memory.closed.store(true, Ordering::SeqCst);
@@ -344,7 +344,7 @@ impl Memory {
     /// Writes a snapshot if there are changes that are in none. Returns whether it did.
     pub async fn snapshot(self: &Arc<Self>) -> Result<bool, FileError> {
         let memory = self.clone();
-        tokio::task::spawn_blocking(move || memory.snapshot_blocking())
+        base::task::blocking(move || memory.snapshot_blocking())
             .await
             .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
     }

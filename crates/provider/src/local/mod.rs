@@ -138,7 +138,7 @@ impl Local {
         let (executable, run_dir) = (self.executable.clone(), dir.clone());
         let text = format!("{}:{}", intent.lease_id, intent.generation);
         let started =
-            tokio::task::spawn_blocking(move || host::spawn_detached(&executable, &run_dir, &text))
+            base::task::blocking(move || host::spawn_detached(&executable, &run_dir, &text))
                 .await
                 .map_err(|error| failed(io::Error::other(error)))?;
         let host = match (HostProcess::connect(&dir).await.map_err(failed)?, started) {
@@ -339,7 +339,7 @@ impl Provider for Local {
                 .map_err(failed)?;
             let dirs = terminals.iter().map(|id| self.terminals.join(id)).collect();
             let pid = host.pid();
-            tokio::task::spawn_blocking(move || metrics::measure(pid, cgroup.as_ref(), dirs))
+            base::task::blocking(move || metrics::measure(pid, cgroup.as_ref(), dirs))
                 .await
                 .map_err(|error| failed(io::Error::other(error)))
         })

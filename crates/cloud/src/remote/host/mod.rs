@@ -402,7 +402,7 @@ fn mark() -> String {
 fn sync(terminal: &mut RemoteTerminal) {
     if let Some(job) = terminal.log.sync() {
         // A failing disk shows in the log: its durable offset stops advancing.
-        tokio::task::spawn_blocking(move || job.run());
+        base::task::blocking(move || job.run());
     }
 }
 

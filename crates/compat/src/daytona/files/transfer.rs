@@ -205,7 +205,7 @@ pub(in crate::daytona) async fn bulk_download(
     let boundary = format!("{BOUNDARY_PREFIX}-{}", uuid::Uuid::now_v7().simple());
     let content_type = format!("multipart/form-data; boundary={boundary}");
     let (mut writer, sender, body) = BodyWriter::new();
-    tokio::task::spawn_blocking(move || {
+    base::task::blocking(move || {
         let write = || -> std::io::Result<()> {
             for path in request.paths {
                 // Files are opened one at a time: a long list must not use up the server's descriptors.

@@ -82,7 +82,7 @@ impl Projects {
         };
         if imported.is_err() {
             let left = staging.clone();
-            let _ = tokio::task::spawn_blocking(move || remove_directory(&left)).await;
+            let _ = base::task::blocking(move || remove_directory(&left)).await;
         }
         imported
     }

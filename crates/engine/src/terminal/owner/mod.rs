@@ -227,7 +227,7 @@ pub async fn return_memory(dropped: Arc<Notify>, stop: CancellationToken) {
         dropped.notified().await;
         // Screens are often dropped together.
         tokio::time::sleep(TRIM_DELAY).await;
-        let _ = tokio::task::spawn_blocking(host::give_back_memory).await;
+        let _ = base::task::blocking(host::give_back_memory).await;
     };
     while stop.run_until_cancelled(round()).await.is_some() {}
 }

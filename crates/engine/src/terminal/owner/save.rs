@@ -58,7 +58,7 @@ impl Owner {
         self.saving = Some(receiver);
         tokio::spawn(async move {
             let _permit = writers.acquire_owned().await;
-            let saved = tokio::task::spawn_blocking(move || checkpoint::save(&directory, &bytes));
+            let saved = base::task::blocking(move || checkpoint::save(&directory, &bytes));
             let result = match saved.await {
                 Ok(Ok(())) => Some(offset),
                 // The directory was deleted with the terminal, which still has watchers.

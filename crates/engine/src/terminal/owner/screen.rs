@@ -11,7 +11,7 @@ impl Owner {
     /// Rebuilds the screen at `self.offset` from the checkpoint and the log.
     pub(super) async fn load_screen(&mut self) {
         let directory = self.directory.clone();
-        let loaded = tokio::task::spawn_blocking(move || checkpoint::load(&directory)).await;
+        let loaded = base::task::blocking(move || checkpoint::load(&directory)).await;
         let found = loaded.ok().flatten().filter(|found| found.offset <= self.offset);
         let (mut screen, from) = match found {
             Some(found) => {
