@@ -5,16 +5,18 @@ use std::{
     fs::{self, File},
     io::Write,
     process::{Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use crate::{
     leftovers::Traces,
-    report::{Report, lock},
+    report::Report,
     rng::Rng,
     server::{RunDirectory, Server, signal},
 };
@@ -127,13 +129,13 @@ impl Injector {
     fn inject(&mut self, fault: Fault, rng: &mut Rng) -> Result<()> {
         match fault {
             Fault::Kill => {
-                let mut server = lock(&self.server);
+                let mut server = self.server.lock();
                 server.kill();
                 std::thread::sleep(Duration::from_millis(rng.below(300)));
                 server.restart()
             }
             Fault::Term => {
-                let mut server = lock(&self.server);
+                let mut server = self.server.lock();
                 if server.stop().is_none() {
                     self.report.violation("stop", "server", "SIGTERM did not end it within 60 s");
                 }
@@ -151,7 +153,7 @@ impl Injector {
                     std::thread::sleep(Duration::from_millis(rng.between(100, 8000)));
                     // Half of the time the server starts while a host does not answer.
                     let restarted = if rng.chance(50) {
-                        let mut server = lock(&self.server);
+                        let mut server = self.server.lock();
                         server.kill();
                         server.restart()
                     } else {
@@ -176,7 +178,7 @@ impl Injector {
             }
             Fault::Fsync => self.fail_fsync(Duration::from_millis(rng.between(200, 1500))),
             Fault::Clock => {
-                let mut server = lock(&self.server);
+                let mut server = self.server.lock();
                 server.kill();
                 server.clock_offset =
                     rng.below(4 * DAY_SECONDS).cast_signed() - 2 * DAY_SECONDS.cast_signed();
@@ -207,7 +209,7 @@ impl Injector {
 
     /// Temporarily limits the server to the descriptors that it has open.
     fn limit_descriptors(&self, duration: Duration) {
-        let Some(pid) = lock(&self.server).pid() else { return };
+        let Some(pid) = self.server.lock().pid() else { return };
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().count() as u64;
         let limit = |current| Rlimit { current: Some(current), maximum: Some(524_288) };
         if let Ok(before) = prlimit(Pid::from_raw(pid), Resource::Nofile, limit(open)) {
@@ -218,7 +220,7 @@ impl Injector {
 
     /// Lets `fsync` fail temporarily. The server may refuse writes for good after that, so it is restarted.
     fn fail_fsync(&self, duration: Duration) -> Result<()> {
-        let Some(pid) = lock(&self.server).pid() else { return Ok(()) };
+        let Some(pid) = self.server.lock().pid() else { return Ok(()) };
         let tracer = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"])
             .args(["-e", "inject=fsync,fdatasync:error=EIO", "-p", &pid.to_string()])
@@ -228,7 +230,7 @@ impl Injector {
             .spawn();
         let Ok(mut tracer) = tracer else { return Ok(()) };
         std::thread::sleep(duration);
-        let mut server = lock(&self.server);
+        let mut server = self.server.lock();
         server.kill();
         signal(tracer.id().cast_signed(), Signal::TERM);
         let _ = tracer.wait();

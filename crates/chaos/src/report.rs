@@ -2,11 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+use parking_lot::Mutex;
 
 /// The maximum number of printed violations; the rest is only counted.
 const MAX_PRINTED: usize = 40;
@@ -30,11 +29,6 @@ pub struct Report {
     violations: Mutex<Vec<Violation>>,
 }
 
-/// Locks a mutex, even if a thread panicked while it held the lock.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Report {
     /// Returns the next instant of the logical clock, which starts at 1.
     pub fn tick(&self) -> u64 {
@@ -43,13 +37,13 @@ impl Report {
 
     /// Increments a counter by name.
     pub fn count(&self, what: impl Into<String>) {
-        *lock(&self.counts).entry(what.into()).or_default() += 1;
+        *self.counts.lock().entry(what.into()).or_default() += 1;
     }
 
     /// Records a violation and prints it at once.
     pub fn violation(&self, kind: &'static str, key: impl Into<String>, detail: impl Into<String>) {
         let violation = Violation { kind, key: key.into(), detail: detail.into() };
-        let mut violations = lock(&self.violations);
+        let mut violations = self.violations.lock();
         if violations.len() < MAX_PRINTED {
             println!("VIOLATION {kind} of {}: {}", violation.key, violation.detail);
         }
@@ -58,12 +52,12 @@ impl Report {
 
     /// Returns all violations so far.
     pub fn violations(&self) -> Vec<Violation> {
-        lock(&self.violations).clone()
+        self.violations.lock().clone()
     }
 
     /// Prints the counts.
     pub fn print_counts(&self) {
-        for (what, count) in lock(&self.counts).iter() {
+        for (what, count) in self.counts.lock().iter() {
             println!("  {count:>8}  {what}");
         }
     }

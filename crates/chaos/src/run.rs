@@ -4,9 +4,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -18,7 +20,7 @@ use crate::{
     leftovers::Traces,
     plan::{self, REGISTER_THREADS},
     register::{self, RegisterAction, RegisterOperation},
-    report::{Report, lock},
+    report::Report,
     server::{RunDirectory, Server},
 };
 
@@ -122,11 +124,11 @@ fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> 
     check_histories(&world);
     injector.traces.collect(directory);
     delete_everything(&http, &world, report)?;
-    let pid = lock(&server).pid();
+    let pid = server.lock().pid();
     for left in injector.traces.wait_until_gone(directory, pid) {
         report.violation("leftover", "machine", left);
     }
-    let mut server = lock(&server);
+    let mut server = server.lock();
     match server.stop() {
         Some(duration) => println!("SIGTERM took {duration:.1?}"),
         None => report.violation("stop", "server", "SIGTERM did not end it within 60 s"),
@@ -158,7 +160,7 @@ fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<Wo
 }
 
 fn check_histories(world: &World) {
-    for (key, history) in lock(&world.histories).iter() {
+    for (key, history) in world.histories.lock().iter() {
         world.report.count(format!("history {key}: {} operations", history.len()));
         if let Err(anomaly) = register::check(history) {
             let names: Vec<String> = anomaly.values.iter().map(|v| plan::name(*v)).collect();

@@ -62,6 +62,8 @@ const MUST_NOT_USE: [(&str, &[&str]); 6] = [
 
 /// Maximum number of lines of a file without its tests.
 const MAX_FILE_LINES: usize = 800;
+/// Maximum number of lines of nine in ten files.
+const MAX_MOST_FILE_LINES: usize = 400;
 /// Maximum number of lines of a crate, its unit tests included.
 const MAX_CRATE_LINES: usize = 15_000;
 
@@ -152,6 +154,25 @@ fn files_are_short_and_say_what_they_are_for() {
             assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines", path.display());
             let tests = path.ends_with("tests.rs");
             assert!(tests || text.starts_with("//!"), "{} does not begin with //!", path.display());
+        }
+    }
+}
+
+#[test]
+fn nine_in_ten_files_are_shorter_still() {
+    let all = product_folders().into_iter().flat_map(|folder| files(&folder));
+    let mut lines: Vec<usize> = all.map(|(_, text)| text.lines().count()).collect();
+    lines.sort_unstable();
+    let most = lines[lines.len() * 9 / 10];
+    assert!(most <= MAX_MOST_FILE_LINES, "one file in ten has {most} lines or more");
+}
+
+#[test]
+fn no_mutex_is_poisoned() {
+    for folder in product_folders() {
+        for (path, text) in files(&folder) {
+            let poisons = code(&text).contains("PoisonError");
+            assert!(!poisons, "{}: use parking_lot, which does not poison", path.display());
         }
     }
 }

@@ -8,9 +8,11 @@ mod own_state;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ use crate::{
     ledger::{Expected, Ledger},
     plan::{self, FILES, PlannedAction, PlannedStep, ReadBy, VARIABLES, WriteBy},
     register::{self, INITIAL, RegisterOperation, WriteOutcome},
-    report::{Report, lock},
+    report::Report,
 };
 
 /// Attempts to send a request with an `Idempotency-Key` or a `write_id`.
@@ -104,7 +106,7 @@ impl World {
     }
 
     fn record(&self, key: String, operation: RegisterOperation) {
-        lock(&self.histories).entry(key).or_default().push(operation);
+        self.histories.lock().entry(key).or_default().push(operation);
     }
 }
 
@@ -339,7 +341,7 @@ impl ChaosClient {
                 Ran::Refused => (WriteOutcome::Refused, Expected::Never),
                 Ran::Unknown => (WriteOutcome::Unknown, Expected::AtMostOnce),
             };
-            lock(&world.effects[thread]).expect(step.id, effect);
+            world.effects[thread].lock().expect(step.id, effect);
             outcome
         };
         let action = register::RegisterAction::Write(step.id, outcome);
@@ -515,7 +517,7 @@ impl ChaosClient {
         for thread in 0..self.world.registers.len() {
             let path = format!("/workspace/effects-{thread}");
             let found = self.names_in(&path);
-            for difference in lock(&self.world.effects[thread]).compare(&found) {
+            for difference in self.world.effects[thread].lock().compare(&found) {
                 let key = &self.world.registers[thread].name;
                 self.world.report.violation("side effect", key, difference);
             }

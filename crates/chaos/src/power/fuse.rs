@@ -9,15 +9,15 @@ use std::{
     io::{Read, Write},
     os::fd::AsRawFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread::JoinHandle,
     time::Instant,
 };
 
+use parking_lot::Mutex;
+
 use anyhow::{Context as _, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-
-use crate::report::lock;
 
 /// The maximum size of a write request.
 const MAX_WRITE_BYTES: usize = 1 << 20;
@@ -90,7 +90,7 @@ impl RecordingDisk {
     /// Returns the number of records so far.
     #[must_use]
     pub fn position(&self) -> usize {
-        lock(&self.disk).records.len()
+        self.disk.lock().records.len()
     }
 }
 
@@ -138,7 +138,7 @@ fn answer(
 ) -> Option<Result<Vec<u8>, i32>> {
     const ENOENT: i32 = 2;
     const ENOSYS: i32 = 38;
-    let size = || lock(disk).content.len() as u64;
+    let size = || disk.lock().content.len() as u64;
     Some(match opcode {
         // LOOKUP
         1 if body.starts_with(b"disk\0") => {
@@ -165,7 +165,7 @@ fn answer(
         // READ
         15 => {
             let (offset, length) = (number64(body, 8) as usize, number32(body, 16) as usize);
-            let disk = lock(disk);
+            let disk = disk.lock();
             let start = offset.min(disk.content.len());
             let end = (offset + length).min(disk.content.len());
             Ok(disk.content[start..end].to_vec())
@@ -174,7 +174,7 @@ fn answer(
         16 => {
             let (offset, length) = (number64(body, 8), number32(body, 16));
             let data = &body[40..40 + length as usize];
-            let mut disk = lock(disk);
+            let mut disk = disk.lock();
             let start = offset as usize;
             if start + data.len() > disk.content.len() {
                 Err(28)
@@ -190,7 +190,7 @@ fn answer(
         17 => Ok(vec![0; 80]),
         // FSYNC
         20 => {
-            lock(disk).push(DiskRecord::Barrier);
+            disk.lock().push(DiskRecord::Barrier);
             Ok(Vec::new())
         }
         // RELEASE, FLUSH, RELEASEDIR, ACCESS, DESTROY

@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::{
     http::HttpRequest,
-    report::{Report, lock},
+    report::Report,
     rng::Rng,
     run::{Options, print_summary},
     server::{RunDirectory, Server},
@@ -110,7 +110,7 @@ fn record(
         }
         run_command(&mut Command::new("sync"))?;
         let base = {
-            let mut disk = lock(&recorder.disk);
+            let mut disk = recorder.disk.lock();
             disk.records.clear();
             disk.times.clear();
             disk.content.clone()
@@ -121,7 +121,7 @@ fn record(
                 scope.spawn(|| witness.work(options.seed, &recorder, report, deadline));
             }
         });
-        let mut disk = lock(&recorder.disk);
+        let mut disk = recorder.disk.lock();
         let empty = fuse::Disk { content: Vec::new(), records: Vec::new(), times: Vec::new() };
         let mut taken = std::mem::replace(&mut *disk, empty);
         // The file system must stay readable and writable until it is unmounted.

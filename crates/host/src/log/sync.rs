@@ -7,8 +7,10 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 /// From this many logs on, one `syncfs` is cheaper than one `fsync` per log.
 const SYNCFS_THRESHOLD: usize = 16;
@@ -161,7 +163,7 @@ impl Syncer {
 
     /// Queues a job.
     pub fn submit(&self, job: SyncJob) {
-        self.queue().push(job);
+        self.queue.lock().push(job);
         self.wake.notify_one();
     }
 
@@ -171,16 +173,9 @@ impl Syncer {
         self.failures.load(Ordering::Relaxed)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<SyncJob>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next(&self) -> Vec<SyncJob> {
-        let queue = self.queue();
-        let mut queue = self
-            .wake
-            .wait_while(queue, |queue| queue.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.wake.wait_while(&mut queue, |queue| queue.is_empty());
         std::mem::take(&mut *queue)
     }
 
