@@ -19,6 +19,7 @@ use crate::{
     report::Report,
     rng::Rng,
     server::{RunDirectory, Server, signal},
+    vendor::{BAD_MOODS, Vendor, VendorMood},
 };
 
 const DAY_SECONDS: u64 = 24 * 3600;
@@ -46,9 +47,11 @@ pub enum Fault {
     Fsync,
     /// SIGKILL of the server, then a restart with a wall clock that is days off. Needs a debug build.
     Clock,
+    /// The vendor beneath the provider `e2b` is slow, loses requests, fails or lies.
+    Vendor,
 }
 
-const NAMES: [(&str, Fault); 10] = [
+const NAMES: [(&str, Fault); 11] = [
     ("kill", Fault::Kill),
     ("term", Fault::Term),
     ("host-kill", Fault::HostKill),
@@ -59,6 +62,7 @@ const NAMES: [(&str, Fault); 10] = [
     ("descriptors", Fault::Descriptors),
     ("fsync", Fault::Fsync),
     ("clock", Fault::Clock),
+    ("vendor", Fault::Vendor),
 ];
 
 impl Fault {
@@ -90,8 +94,10 @@ impl Fault {
 pub struct Injector {
     /// The server.
     pub server: Arc<Mutex<Server>>,
-    /// Its directory.
+    /// The directory with the instances: the server's, or the vendor's.
     pub directory: RunDirectory,
+    /// The vendor beneath the server, if there is one.
+    pub vendor: Option<Arc<Vendor>>,
     pub report: Arc<Report>,
     /// The names of instances that existed during the run.
     pub traces: Traces,
@@ -183,6 +189,14 @@ impl Injector {
                 server.clock_offset =
                     rng.below(4 * DAY_SECONDS).cast_signed() - 2 * DAY_SECONDS.cast_signed();
                 server.restart()
+            }
+            Fault::Vendor => {
+                if let Some(vendor) = &self.vendor {
+                    vendor.set_mood(*rng.pick(&BAD_MOODS));
+                    std::thread::sleep(Duration::from_millis(rng.between(200, 6000)));
+                    vendor.set_mood(VendorMood::Good);
+                }
+                Ok(())
             }
             Fault::Vanish => Ok(()),
         }

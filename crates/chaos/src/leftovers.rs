@@ -37,14 +37,10 @@ impl Traces {
 
     /// Waits until nothing is left; after the timeout, returns what is left.
     #[must_use]
-    pub fn wait_until_gone(
-        &self,
-        directory: &RunDirectory,
-        server: Option<i32>,
-    ) -> BTreeSet<String> {
+    pub fn wait_until_gone(&self, directory: &RunDirectory, servers: &[i32]) -> BTreeSet<String> {
         let deadline = Instant::now() + REMOVAL_TIMEOUT;
         loop {
-            let left = self.left(directory, server);
+            let left = self.left(directory, servers);
             if left.is_empty() || Instant::now() > deadline {
                 return left;
             }
@@ -52,10 +48,10 @@ impl Traces {
         }
     }
 
-    fn left(&self, directory: &RunDirectory, server: Option<i32>) -> BTreeSet<String> {
+    fn left(&self, directory: &RunDirectory, servers: &[i32]) -> BTreeSet<String> {
         let mut left = BTreeSet::new();
         files(&directory.home(), &mut left);
-        processes(directory.path(), server, &mut left);
+        processes(directory.path(), servers, &mut left);
         for instance in &self.instances {
             left.extend(cgroups(instance).iter().map(|path| format!("cgroup {}", path.display())));
         }
@@ -115,13 +111,13 @@ fn files(home: &Path, left: &mut BTreeSet<String>) {
 }
 
 /// Finds processes that were started below the run's directory, by their arguments, environment or directory.
-fn processes(directory: &Path, server: Option<i32>, left: &mut BTreeSet<String>) {
+fn processes(directory: &Path, servers: &[i32], left: &mut BTreeSet<String>) {
     let needle = directory.to_string_lossy().into_owned();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        if Some(pid) == server || pid == std::process::id().cast_signed() {
+        if servers.contains(&pid) || pid == std::process::id().cast_signed() {
             continue;
         }
         let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();

@@ -21,3 +21,4 @@ pub mod report;
 pub mod rng;
 pub mod run;
 pub mod server;
+pub mod vendor;

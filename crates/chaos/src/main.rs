@@ -14,9 +14,9 @@ Options:
   --seed N          seed of plan and faults (default: from the clock)
   --seconds S       how long clients run (default: 30)
   --clients N       number of clients (default: 8)
-  --provider NAME   local or namespace (default: local)
+  --provider NAME   local, namespace, or e2b: another server as the vendor (default: local)
   --faults LIST     kill, term, host-kill, stop, shell-kill, vanish, disk, descriptors, fsync,
-                    clock, separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
+                    clock, vendor, separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
   --cuts N          number of power cuts (default: 200)
   --dir PATH        parent of the run's directory (default: the directory for temporary files)
 ";

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use crate::{
-    client::{ChaosClient, World},
+    client::{ChaosClient, Workspace, World},
     fault::{Fault, Injector},
     http::{Http, HttpRequest},
     leftovers::Traces,
@@ -22,6 +22,7 @@ use crate::{
     register::{self, RegisterAction, RegisterOperation},
     report::Report,
     server::{RunDirectory, Server},
+    vendor::Vendor,
 };
 
 /// The size of the home's file system for the fault `disk`.
@@ -90,7 +91,13 @@ pub(crate) fn print_summary(kinds: &[&'static str]) {
 }
 
 fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> Result<()> {
-    let server = Server::start(&options.binary, directory, &options.provider)?;
+    let vendor = match options.provider.as_str() {
+        "e2b" => Some(Arc::new(Vendor::start(&options.binary, directory, options.seed)?)),
+        _ => None,
+    };
+    let arguments = vendor.as_ref().map(|vendor| vendor.options(directory)).unwrap_or_default();
+    let server = Server::start(&options.binary, directory, &options.provider, arguments)?;
+    let instances = vendor.as_ref().map_or(directory, |vendor| vendor.directory());
     let http = server.http();
     let server = Arc::new(Mutex::new(server));
     let world = Arc::new(create_world(http.clone(), report.clone(), options)?);
@@ -100,11 +107,12 @@ fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> 
     }
     let mut injector = Injector {
         server: server.clone(),
-        directory: directory.clone(),
+        directory: instances.clone(),
+        vendor: vendor.clone(),
         report: report.clone(),
         traces: Traces::default(),
     };
-    injector.traces.collect(directory);
+    injector.traces.collect(instances);
     let started = Instant::now();
     let deadline = started + options.duration;
     let vanishing = options.faults.contains(&Fault::Vanish);
@@ -122,11 +130,20 @@ fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> 
         }
     });
     check_histories(&world);
-    injector.traces.collect(directory);
+    injector.traces.collect(instances);
     delete_everything(&http, &world, report)?;
-    let pid = server.lock().pid();
-    for left in injector.traces.wait_until_gone(directory, pid) {
+    let vendor_pid = vendor.as_ref().and_then(|vendor| vendor.pid());
+    let servers: Vec<i32> = server.lock().pid().into_iter().chain(vendor_pid).collect();
+    for left in injector.traces.wait_until_gone(directory, &servers) {
         report.violation("leftover", "machine", left);
+    }
+    if let Some(vendor) = &vendor {
+        for left in injector.traces.wait_until_gone(vendor.directory(), &servers) {
+            report.violation("leftover", "vendor", left);
+        }
+        for left in vendor.sandboxes()? {
+            report.violation("leftover", "vendor", format!("sandbox {left}"));
+        }
     }
     let mut server = server.lock();
     match server.stop() {
@@ -152,6 +169,10 @@ fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<Wo
         programs_die: [Fault::HostKill, Fault::ShellKill, Fault::Disk]
             .iter()
             .any(|fault| options.faults.contains(fault)),
+        workspace: match options.provider.as_str() {
+            "e2b" => Workspace::InSandbox,
+            _ => Workspace::Shared,
+        },
     };
     for index in 0..REGISTER_THREADS {
         world.registers.push(world.create_thread(&format!("register-{index}"))?);

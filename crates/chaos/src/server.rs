@@ -31,7 +31,18 @@ impl RunDirectory {
     /// If it cannot be created.
     pub fn create(parent: &Path) -> Result<RunDirectory> {
         let name = format!("stead-chaos-{}", std::process::id());
-        let path = parent.join(name);
+        RunDirectory::make(parent.join(name))
+    }
+
+    /// Creates a directory for another server of the same run.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn below(&self, name: &str) -> Result<RunDirectory> {
+        RunDirectory::make(self.0.join(name))
+    }
+
+    fn make(path: PathBuf) -> Result<RunDirectory> {
         for part in ["home", "person"] {
             fs::create_dir_all(path.join(part))?;
         }
@@ -132,6 +143,7 @@ pub struct Server {
     binary: PathBuf,
     directory: RunDirectory,
     provider: String,
+    arguments: Vec<String>,
     address: SocketAddr,
     child: Option<Child>,
     /// The wall-clock offset of the next process, in seconds.
@@ -139,15 +151,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on a free port.
+    /// Starts a server on a free port, with further arguments.
     ///
     /// # Errors
     /// If it does not become ready.
-    pub fn start(binary: &Path, directory: &RunDirectory, provider: &str) -> Result<Server> {
+    pub fn start(
+        binary: &Path,
+        directory: &RunDirectory,
+        provider: &str,
+        arguments: Vec<String>,
+    ) -> Result<Server> {
         let mut server = Server {
             binary: binary.to_owned(),
             directory: directory.clone(),
             provider: provider.to_owned(),
+            arguments,
             address: free_address()?,
             child: None,
             clock_offset: 0,
@@ -167,6 +185,7 @@ impl Server {
         let child = Command::new(&self.binary)
             .args(["serve", "--listen", &self.address.to_string(), "--home"])
             .arg(self.directory.home())
+            .args(&self.arguments)
             .env("HOME", self.directory.path().join("person"))
             .env("STEAD_PROVIDER", &self.provider)
             .env("STEAD_CLOCK_OFFSET", self.clock_offset.to_string())
@@ -254,7 +273,7 @@ impl Drop for Server {
 }
 
 /// Finds an address outside the range that outgoing connections use, so that none takes it while the server is down.
-fn free_address() -> Result<SocketAddr> {
+pub(crate) fn free_address() -> Result<SocketAddr> {
     let mut rng = Rng::new(u64::from(std::process::id()), &[99]);
     for _ in 0..1000 {
         let address: SocketAddr = format!("127.0.0.1:{}", rng.between(12_000, 31_000)).parse()?;

@@ -79,10 +79,14 @@ pub(super) struct StreamEnd {
     window: u64,
     /// How many bytes are received before an acknowledgement is sent.
     step: u64,
+    /// How many bytes were sent.
     sent: u64,
-    arrived: u64,
+    /// The last of them, which were not acknowledged.
+    in_transit: Vec<u8>,
     received: u64,
     acknowledged: u64,
+    /// The other end repeated a line, so it lacks an acknowledgement.
+    was_asked: bool,
 }
 
 /// Bytes are missing: the other end belongs to another stream.
@@ -99,13 +103,36 @@ impl StreamEnd {
     }
 
     fn new(window: u64, theirs: u64) -> Self {
-        Self { window, step: theirs / 8, sent: 0, arrived: 0, received: 0, acknowledged: 0 }
+        Self {
+            window,
+            step: theirs / 8,
+            sent: 0,
+            in_transit: Vec::new(),
+            received: 0,
+            acknowledged: 0,
+            was_asked: false,
+        }
     }
 
     /// How many bytes may be sent now.
     pub(super) fn room(&self) -> usize {
-        let on_the_way = self.sent - self.arrived;
-        usize::try_from(self.window.saturating_sub(on_the_way)).unwrap_or(0)
+        usize::try_from(self.window).unwrap_or(usize::MAX).saturating_sub(self.in_transit.len())
+    }
+
+    /// The offset up to which everything has arrived, if bytes are in transit.
+    pub(super) fn awaits(&self) -> Option<u64> {
+        (!self.in_transit.is_empty()).then(|| self.sent - self.in_transit.len() as u64)
+    }
+
+    /// Formats the bytes in transit again. The other end acknowledges what it has.
+    pub(super) fn repeat(&self) -> String {
+        let mut offset = self.sent - self.in_transit.len() as u64;
+        let mut text = String::new();
+        for piece in self.in_transit.chunks(MAX_LINE_BYTES) {
+            text.push_str(&BridgeLine::Data(offset, piece.to_vec()).text());
+            offset += piece.len() as u64;
+        }
+        text
     }
 
     /// Formats these bytes as lines.
@@ -115,6 +142,7 @@ impl StreamEnd {
             text.push_str(&BridgeLine::Data(self.sent, piece.to_vec()).text());
             self.sent += piece.len() as u64;
         }
+        self.in_transit.extend_from_slice(bytes);
         text
     }
 
@@ -125,12 +153,17 @@ impl StreamEnd {
                 if offset > self.sent {
                     return Err(MissingBytes);
                 }
-                self.arrived = self.arrived.max(offset);
+                let left = usize::try_from(self.sent - offset).unwrap_or(usize::MAX);
+                let arrived = self.in_transit.len().saturating_sub(left);
+                self.in_transit.drain(..arrived);
                 Ok(Vec::new())
             }
             BridgeLine::Data(offset, _) if offset > self.received => Err(MissingBytes),
             BridgeLine::Data(offset, mut bytes) => {
                 let known = usize::try_from(self.received - offset).unwrap_or(usize::MAX);
+                if known > 0 {
+                    self.was_asked = true;
+                }
                 if known >= bytes.len() {
                     return Ok(Vec::new());
                 }
@@ -142,7 +175,8 @@ impl StreamEnd {
 
     /// Returns an acknowledgement, if one is due.
     pub(super) fn answer(&mut self) -> Option<String> {
-        (self.received - self.acknowledged >= self.step).then(|| {
+        let asked = std::mem::take(&mut self.was_asked);
+        (asked || self.received - self.acknowledged >= self.step).then(|| {
             self.acknowledged = self.received;
             BridgeLine::Acknowledge(self.received).text()
         })
@@ -187,6 +221,23 @@ mod tests {
             }
             prop_assert_eq!(got, sent);
         }
+    }
+
+    #[test]
+    fn a_lost_line_is_repeated_and_acknowledged() {
+        let (mut here, mut there) = (StreamEnd::inside(), StreamEnd::outside());
+        let first = here.send(b"one");
+        let line = |text: &str| BridgeLine::parse(text.as_bytes()).unwrap();
+        assert_eq!(there.receive(line(&first)).unwrap(), b"one");
+        assert_eq!(there.answer(), None, "few bytes need no acknowledgement");
+        here.send(b"two");
+        assert_eq!(here.awaits(), Some(0));
+        // The second line was lost.
+        assert_eq!(there.receive(line(&here.repeat())).unwrap(), b"two");
+        let answer = there.answer().unwrap();
+        here.receive(line(&answer)).unwrap();
+        assert_eq!((here.awaits(), here.room() as u64), (None, OUTWARD_WINDOW));
+        assert_eq!(here.repeat(), "");
     }
 
     #[test]

@@ -6,13 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::bridge::{CLOSED, READY};
 use super::line::{BridgeLine, MAX_LINE_BYTES, MAX_LINE_CHARS, StreamEnd, take};
 
 /// How long a bridge may take to be ready; it may have to start a host.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// When bytes are sent again that were not acknowledged; then twice as long, and so on.
+const REPEAT_DELAY: Duration = Duration::from_secs(2);
+/// A bridge that acknowledges nothing after this delay is given up, so that another one is started.
+const MAX_REPEAT_DELAY: Duration = Duration::from_secs(16);
 const STREAM_BUFFER_BYTES: usize = 256 << 10;
 /// How much unexpected output an error message repeats.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -68,6 +72,7 @@ async fn forward(mut channel: Channel, stream: DuplexStream, mut pending: Vec<u8
     let (mut from, mut to) = tokio::io::split(stream);
     let mut end = StreamEnd::outside();
     let mut buffer = vec![0; MAX_LINE_BYTES];
+    let mut repeat = RepeatTimer::default();
     loop {
         match receive(&mut pending, &mut end, &mut to).await {
             Ok(true) => {}
@@ -79,7 +84,14 @@ async fn forward(mut channel: Channel, stream: DuplexStream, mut pending: Vec<u8
             return;
         }
         let room = end.room().min(buffer.len());
+        let due = repeat.due(end.awaits());
         tokio::select! {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                // A vendor may have confirmed a line that it lost.
+                if !repeat.postpone() || send_line(&channel, end.repeat()).await.is_err() {
+                    return;
+                }
+            }
             output = channel.output.recv() => match output {
                 Some(bytes) => pending.extend_from_slice(&bytes),
                 None => return,
@@ -94,6 +106,34 @@ async fn forward(mut channel: Channel, stream: DuplexStream, mut pending: Vec<u8
                 }
             },
         }
+    }
+}
+
+/// When bytes that were not acknowledged are sent again.
+#[derive(Default)]
+struct RepeatTimer {
+    /// The offset that the other end has confirmed, since when, and the delay from then on.
+    waits: Option<(u64, Instant, Duration)>,
+}
+
+impl RepeatTimer {
+    /// Returns when to repeat, given the confirmed offset if bytes are in transit.
+    fn due(&mut self, confirmed: Option<u64>) -> Option<Instant> {
+        let confirmed = confirmed?;
+        match self.waits {
+            Some((offset, since, delay)) if offset == confirmed => Some(since + delay),
+            _ => {
+                self.waits = Some((confirmed, Instant::now(), REPEAT_DELAY));
+                Some(Instant::now() + REPEAT_DELAY)
+            }
+        }
+    }
+
+    /// Doubles the delay; `false` if it has become too long.
+    fn postpone(&mut self) -> bool {
+        let Some((_, since, delay)) = &mut self.waits else { return false };
+        (*since, *delay) = (Instant::now(), *delay * 2);
+        *delay <= MAX_REPEAT_DELAY
     }
 }
 

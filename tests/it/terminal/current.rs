@@ -57,3 +57,24 @@ fn a_thread_shows_its_current_command_and_whether_it_waits_for_input() {
         if ended { Ok(()) } else { Err(shown) }
     });
 }
+
+#[test]
+fn a_thread_shows_what_waits_for_input_after_a_kill() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    client.put("/api/threads/t", json!({})).expect_success();
+    let mut events = client.request("GET", "/api/events").events();
+    let body = json!({"command": "head -n 1 </dev/tty", "yield_ms": 1});
+    let exec = client.post("/api/threads/t/exec", body).expect(200);
+    let id = exec["command_id"].as_str().unwrap();
+    next(&mut events, "command_waiting", id);
+    server.kill_and_start(&home);
+    let client = server.client();
+    wait_for("the thread to show what waits", || {
+        let shown = client.get("/api/threads/t").expect(200);
+        let last = &shown["last_command"];
+        let waits = last["command_id"] == id && last["waiting_for_input"] == true;
+        if waits { Ok(()) } else { Err(shown) }
+    });
+}

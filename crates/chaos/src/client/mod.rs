@@ -74,6 +74,17 @@ pub struct World {
     pub histories: Mutex<BTreeMap<String, Vec<RegisterOperation>>>,
     /// Whether faults end programs, so that typed input can be lost after it was acknowledged.
     pub programs_die: bool,
+    /// Where commands find the files of the project.
+    pub workspace: Workspace,
+}
+
+/// Where commands find the files of the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workspace {
+    /// In a directory that all threads and the file API share.
+    Shared,
+    /// In the sandbox of each thread, which a vendor has.
+    InSandbox,
 }
 
 /// The outcome of a command.
@@ -515,8 +526,8 @@ impl ChaosClient {
             self.read_file(file);
         }
         for thread in 0..self.world.registers.len() {
-            let path = format!("/workspace/effects-{thread}");
-            let found = self.names_in(&path);
+            let file = format!("effects-{thread}");
+            let found = self.names_in(&self.world.registers[thread].name, &file);
             for difference in self.world.effects[thread].lock().compare(&found) {
                 let key = &self.world.registers[thread].name;
                 self.world.report.violation("side effect", key, difference);
@@ -527,16 +538,29 @@ impl ChaosClient {
         }
     }
 
-    /// Returns the names in a file, which are separated by whitespace.
-    fn names_in(&self, path: &str) -> Vec<u64> {
-        let target = format!("/api/threads/{}/fs/read?path={path}", self.world.registers[0].name);
-        match self.get_with_retries(&target) {
-            Some(answer) if answer.status == 200 => {
-                let text = String::from_utf8_lossy(&answer.body).into_owned();
-                text.split_whitespace().filter_map(plan::parse_name).collect()
+    /// Returns the names in a file of a thread's workspace, which are separated by whitespace.
+    fn names_in(&self, thread: &str, file: &str) -> Vec<u64> {
+        let text = match self.world.workspace {
+            Workspace::Shared => {
+                let target = format!("/api/threads/{thread}/fs/read?path=/workspace/{file}");
+                let answer = self.get_with_retries(&target).filter(|answer| answer.status == 200);
+                answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned())
             }
-            Some(_) | None => Vec::new(),
-        }
+            Workspace::InSandbox => self.print_file(thread, file),
+        };
+        text.unwrap_or_default().split_whitespace().filter_map(plan::parse_name).collect()
+    }
+
+    /// Prints a file of a sandbox that the file API does not reach.
+    fn print_file(&self, thread: &str, file: &str) -> Option<String> {
+        let body = json!({"command": format!("cat {file}"), "timeout_ms": 30_000});
+        let request = HttpRequest::new("POST", format!("/api/threads/{thread}/exec")).json(&body);
+        (0..MAX_ATTEMPTS).find_map(|_| {
+            let answer = self.world.http.send(&request, None).ok()?;
+            let receipt = answer.is_success().then(|| answer.json())?;
+            let finished = receipt["status"] == "finished";
+            finished.then(|| receipt["stdout"].as_str().map(str::to_owned)).flatten()
+        })
     }
 
     /// Checks that the versions of a terminal rise by exactly one.

@@ -99,7 +99,7 @@ fn record(
     let recorded = (|| {
         run_command(Command::new("mkfs.ext4").args(options_of_ext4).arg(&device))?;
         let home = Mounted::mount(Path::new(&device), &directory.home(), "noatime")?;
-        let server = Server::start(&options.binary, directory, &options.provider)?;
+        let server = Server::start(&options.binary, directory, &options.provider, Vec::new())?;
         let http = server.http();
         let request = HttpRequest::new("POST", "/api/projects").json(&json!({"prefix": "power"}));
         let project = http.send(&request, None).ok().context("cannot create a project")?;
@@ -146,7 +146,7 @@ fn verify(
     let image = directory.path().join("cut.img");
     write_image(&image, content)?;
     let home = Mounted::mount(&image, &directory.home(), "noatime,loop")?;
-    let server = Server::start(&options.binary, directory, &options.provider)?;
+    let server = Server::start(&options.binary, directory, &options.provider, Vec::new())?;
     let http = server.http();
     for witness in witnesses {
         witness.verify(&http, moment, report);
