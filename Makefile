@@ -19,7 +19,7 @@ CHAOS_BIN ?= target/release/stead
 # Programs that some tests need; a test without its program is skipped with a message.
 TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
-SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt
+SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
 .PHONY: help run build dist packages-test test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
 

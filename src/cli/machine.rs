@@ -1,19 +1,12 @@
-//! `stead doctor` and `stead image`, which work on this machine without a server.
+//! `stead doctor`, which works on this machine without a server.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode},
-};
+use std::{fs, io::Write, path::Path, process::ExitCode};
 
-use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::json;
 
-use super::{settings::SettingArgs, show::PrintArgs};
+use super::settings::SettingArgs;
 use crate::server;
-use machine::is_image_name;
 use machine::namespace::{Check, Verdict};
 use store::FileCheck;
 
@@ -94,104 +87,4 @@ impl DatabaseFinding {
         };
         DatabaseFinding { is_sound, detail }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ImageVerb {
-    /// Create an image from a directory or a tar file
-    #[command(after_help = "Examples:\n  stead image import debian /srv/debian-rootfs\n  \
-        stead image import alpine alpine.tar.gz")]
-    Import {
-        /// Name of the image
-        name: String,
-        /// Root file system: a directory or a tar file
-        source: PathBuf,
-        /// Replace an existing image of this name
-        #[arg(long)]
-        replace: bool,
-        #[command(flatten)]
-        settings: SettingArgs,
-    },
-    /// List images
-    #[command(after_help = "Example:\n  stead image ls --json")]
-    Ls {
-        #[command(flatten)]
-        form: PrintArgs,
-        #[command(flatten)]
-        settings: SettingArgs,
-    },
-    /// Delete an image; sandboxes that use it cannot start again
-    #[command(after_help = "Example:\n  stead image rm alpine")]
-    Rm {
-        /// Name of the image
-        name: String,
-        #[command(flatten)]
-        settings: SettingArgs,
-    },
-}
-
-pub(super) fn image(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
-    match verb {
-        ImageVerb::Import { name, source, replace, settings } => {
-            import(&images(settings)?, name, source, *replace)?;
-        }
-        ImageVerb::Ls { form, settings } => {
-            let mut names: Vec<String> = fs::read_dir(images(settings)?)
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter_map(|entry| entry.file_name().into_string().ok())
-                .filter(|name| is_image_name(name))
-                .collect();
-            names.sort();
-            let images: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
-            form.list(&images, &[("image", "/name")])?;
-        }
-        ImageVerb::Rm { name, settings } => {
-            let path = images(settings)?.join(checked(name)?);
-            fs::remove_dir_all(&path).with_context(|| format!("cannot remove image {name}"))?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn images(settings: &SettingArgs) -> anyhow::Result<PathBuf> {
-    Ok(config::load(&settings.given()?)?.settings.home.join("images"))
-}
-
-fn checked(name: &str) -> anyhow::Result<&str> {
-    if !is_image_name(name) {
-        bail!("{name:?} is not a valid image name; use letters, digits, '.', '_' and '-'");
-    }
-    Ok(name)
-}
-
-fn import(images: &Path, name: &str, source: &Path, replace: bool) -> anyhow::Result<()> {
-    let target = images.join(checked(name)?);
-    if target.exists() && !replace {
-        bail!("image {name} already exists; --replace replaces it");
-    }
-    // The name starts with a dot, so that an incomplete image is not listed.
-    let beside = images.join(format!(".{name}"));
-    let _ = fs::remove_dir_all(&beside);
-    let root = beside.join("rootfs");
-    fs::create_dir_all(&root).context("cannot create the directory of the image")?;
-    let mut copy = if source.is_dir() {
-        let mut copy = Command::new("cp");
-        copy.args(["-a", "--reflink=auto"]).arg(source.join(".")).arg(&root);
-        copy
-    } else {
-        let mut unpack = Command::new("tar");
-        unpack.args(["-x", "-p", "--numeric-owner", "-C"]).arg(&root).arg("-f").arg(source);
-        unpack
-    };
-    let copied = copy.status().with_context(|| format!("cannot run {:?}", copy.get_program()))?;
-    if !copied.success() || !root.join("bin").exists() && !root.join("usr").exists() {
-        let _ = fs::remove_dir_all(&beside);
-        bail!("{} is not a root file system: it has neither bin nor usr", source.display());
-    }
-    if replace {
-        let _ = fs::remove_dir_all(&target);
-    }
-    fs::rename(&beside, &target).context("cannot rename the image into place")
 }

@@ -8,6 +8,7 @@ mod env;
 mod events;
 mod exec;
 mod handoffs;
+mod images;
 mod keys;
 mod machine;
 mod mcp;
@@ -157,7 +158,7 @@ enum Verb {
     Doctor(machine::DoctorArgs),
     /// Manage the images (root file systems) of sandboxes
     #[command(subcommand, alias = "images")]
-    Image(machine::ImageVerb),
+    Image(images::ImageVerb),
     /// Write the manual pages into a directory
     #[command(after_help = "Example:\n  stead man /usr/local/share/man/man1")]
     Man {
@@ -197,7 +198,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Env(args) => env::run(&args),
         Verb::Screen(args) => screen::run(&args),
         Verb::Doctor(args) => machine::doctor(&args),
-        Verb::Image(verb) => machine::image(&verb),
+        Verb::Image(verb) => images::run(&verb),
         Verb::Man { directory } => {
             clap_mangen::generate_to(Cli::command(), &directory)
                 .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;

@@ -10,7 +10,7 @@ use base::event::Events;
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
 use config::{SandboxDefaults, Settings, VendorRuntime};
 use machine::{
-    Docker, Namespace,
+    Docker, ImageStoreOptions, Namespace,
     docker::DockerOptions,
     namespace::{Check, Confined, NamespaceOptions},
 };
@@ -52,7 +52,7 @@ impl Compute {
 
 /// Detects which providers this machine supports.
 pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
-    let namespace = sandboxes(settings)?;
+    let namespace = sandboxes_with(settings, Some(events))?;
     let confined = confined(settings)?;
     let check = match (&confined, settings.provider.as_str()) {
         // The provider that will be used is tested by running a sandbox.
@@ -222,6 +222,7 @@ fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
         Some(explicit(&settings.docker.image)).filter(|image| !image.is_empty());
     options.warm = settings.sandbox.warm;
     options.events = Some(events.clone());
+    options.images = image_options(settings);
     Ok(Docker::new(options))
 }
 
@@ -235,7 +236,26 @@ pub fn confined(settings: &Settings) -> anyhow::Result<Option<Confined>> {
 
 /// Returns the configured namespace provider.
 pub fn sandboxes(settings: &Settings) -> anyhow::Result<Namespace> {
-    Ok(Namespace::new(sandbox_options(settings)?))
+    sandboxes_with(settings, None)
+}
+
+fn sandboxes_with(settings: &Settings, events: Option<&Events>) -> anyhow::Result<Namespace> {
+    let options = sandbox_options(settings)?;
+    Ok(Namespace::new(NamespaceOptions { events: events.cloned(), ..options }))
+}
+
+/// Returns the configured store of pulled images.
+pub fn image_options(settings: &Settings) -> ImageStoreOptions {
+    let mut options = machine::image_store_options(&settings.home);
+    let image = &settings.image;
+    if image.credentials != "auto" {
+        options.credentials = image.credentials.clone().into();
+    }
+    options.plain_http = image.plain_http.clone();
+    options.max_image_bytes = image.max_size;
+    options.max_unreferenced_bytes = image.cache;
+    options.max_store_bytes = image.max_total;
+    options
 }
 
 fn sandbox_options(settings: &Settings) -> anyhow::Result<NamespaceOptions> {
@@ -244,6 +264,7 @@ fn sandbox_options(settings: &Settings) -> anyhow::Result<NamespaceOptions> {
     options.warm = settings.sandbox.warm;
     options.reserve_cpus = settings.sandbox.reserve_cpus;
     options.disk_rate = settings.sandbox.disk_rate;
+    options.images = image_options(settings);
     options.shown = settings.sandbox.show.iter().map(PathBuf::from).collect();
     options.defaults = options
         .defaults

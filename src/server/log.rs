@@ -8,9 +8,9 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 use config::{LogFormat, LogLevel};
 
 /// The crates that the configured level applies to; a test compares them with the workspace.
-const OUR_CRATES: [&str; 14] = [
-    "adapter", "api", "base", "cloud", "compat", "config", "engine", "files", "machine", "mcp",
-    "model", "provider", "stead", "store",
+const OUR_CRATES: [&str; 15] = [
+    "adapter", "api", "base", "cloud", "compat", "config", "engine", "files", "images", "machine",
+    "mcp", "model", "provider", "stead", "store",
 ];
 
 /// Starts logging for the whole process.

@@ -38,7 +38,7 @@ use machine::Prewarm;
 use mcp::FixtureMode;
 use store::Store;
 
-pub use compute::{confined, sandboxes};
+pub use compute::{confined, image_options, sandboxes};
 pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
 

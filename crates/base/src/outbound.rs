@@ -4,6 +4,8 @@
 //! waits without a limit: all of them go through [`bounded`], and `tests/it/tidy.rs` fails on a call that
 //! bypasses it.
 
+pub mod program;
+
 use std::time::{Duration, Instant};
 
 use crate::metrics::OUTBOUND;

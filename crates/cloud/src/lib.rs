@@ -49,8 +49,8 @@ use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
-    Capabilities, Connection, Created, Found, HostConnection, Intent, Metrics, MountedPaths,
-    Mounts, Observed, Profile, Provider, ProviderError, Reply, TerminalMounts,
+    Capabilities, Connection, Created, Found, HostConnection, ImageShell, Intent, Metrics,
+    MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, TerminalMounts,
 };
 use remote::Remotes;
 use vendor::{Execute, Vendor, VendorLabels, VendorSandbox};
@@ -631,7 +631,7 @@ impl Mounts for Cloud {
             // Written by us, not by a host inside.
             TerminalRuntime::Remote => wanted.dir.clone(),
         };
-        let mounted = MountedPaths { dir, seen: seen.collect() };
+        let mounted = MountedPaths { dir, seen: seen.collect(), image: ImageShell::default() };
         Box::pin(std::future::ready(Ok(mounted)))
     }
 

@@ -20,8 +20,8 @@ use serde::Serialize;
 
 pub use address::Scheme;
 pub use settings::{
-    AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits, RequestLimits,
-    SandboxDefaults, Settings, TerminalLimits, TlsFiles,
+    AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits, PulledImages,
+    RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
 };
 pub use value::{
     LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryAction, VendorRuntime, parse_duration,

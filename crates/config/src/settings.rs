@@ -33,6 +33,7 @@ pub struct Settings {
     pub terminal: TerminalLimits,
     pub sandbox: SandboxDefaults,
     pub docker: Containers,
+    pub image: PulledImages,
     pub e2b: E2b,
     pub daytona: Daytona,
     pub agentbay: AgentBay,
@@ -83,6 +84,21 @@ pub struct Containers {
     pub host: String,
     /// The default image, or `auto`.
     pub image: String,
+}
+
+/// Images that are pulled from registries.
+#[derive(Debug, Clone)]
+pub struct PulledImages {
+    /// File with credentials, or `auto`.
+    pub credentials: String,
+    /// Registries without TLS.
+    pub plain_http: Vec<String>,
+    /// Maximum size of an image in bytes.
+    pub max_size: u64,
+    /// Maximum size of unreferenced layers in bytes.
+    pub cache: u64,
+    /// Maximum size of all images in bytes.
+    pub max_total: u64,
 }
 
 /// Sandboxes of E2B.

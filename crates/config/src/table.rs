@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 use super::{
     settings::{
         AgentBay, Containers, Daytona, E2b, History, Memories, Notify, Policy, ProjectLimits,
-        RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
+        PulledImages, RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
     },
     value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
 };
@@ -136,6 +136,16 @@ settings! {
         "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
     "docker.image" = "auto" => docker.image,
         "default image of a container, imported or from a registry; auto: this machine's programs";
+    "image.credentials" = "auto" => image.credentials,
+        "file with credentials for registries, in the format of Docker's config.json; auto: registries.json in the home";
+    "image.plain_http" = "" => image.plain_http,
+        "registries (host:port) to which plain HTTP is spoken, besides those of this machine, separated by commas";
+    "image.max_size" = "16GiB" => image.max_size,
+        "size of an image, compressed or unpacked, above which it is not pulled";
+    "image.cache" = "2GiB" => image.cache,
+        "size up to which layers that no image needs any more are kept for the next pull";
+    "image.max_total" = "64GiB" => image.max_total,
+        "size of all pulled images above which those that no sandbox uses are removed, the least recently used first";
     "e2b.key" = "" => e2b.key,
         "API key of E2B; without it the provider e2b is off (also read from E2B_API_KEY)";
     "e2b.endpoint" = "auto" => e2b.endpoint,
@@ -273,6 +283,13 @@ pub(super) fn blank() -> Settings {
             disk_rate: 0,
         },
         docker: Containers { host: String::new(), image: String::new() },
+        image: PulledImages {
+            credentials: String::new(),
+            plain_http: Vec::new(),
+            max_size: 0,
+            cache: 0,
+            max_total: 0,
+        },
         e2b: E2b {
             key: Secret::default(),
             endpoint: String::new(),

@@ -28,8 +28,9 @@ use crate::{mount, port, shared_tree, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
     Capabilities, Connection, CopyTo, Created, Disks, Egress, Exceeded, Fidelity, Found,
-    HostConnection, HostSocket, Intent, Limits, Metrics, MountedPaths, Mounts, Observed, Ports,
-    Profile, Provider, ProviderError, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    HostConnection, HostSocket, ImageShell, Intent, Limits, Metrics, MountedPaths, Mounts,
+    Observed, Ports, Profile, Provider, ProviderError, Reply, ResourceLimits, Snapshot,
+    TerminalMounts,
 };
 
 /// The provider of one kind of sandbox. Cheap to clone.
@@ -233,7 +234,8 @@ impl<K: SandboxKind> Hosted<K> {
         let area = self.instances().dir(id).join(TERMINALS);
         let dir = layout::terminal_inside(&wanted.terminal);
         let (this, id, wanted, pid) = (self.clone(), id.clone(), wanted.clone(), host.pid);
-        let (seen, missing) = blocking("move a terminal into a sandbox", move || {
+        let (image, seen, missing) = blocking("move a terminal into a sandbox", move || {
+            let image = this.0.image_settings(&this.instances().dir(&id))?;
             terminal_dir::move_in(&area, wanted.terminal.as_str(), &wanted.dir)?;
             let (seen, missing) = mount::plan(pid, &wanted.mounts)?;
             if mount::has_capabilities(pid)? {
@@ -242,7 +244,7 @@ impl<K: SandboxKind> Hosted<K> {
             if !missing.is_empty() {
                 this.add_to_quota(&id, missing.iter().map(|(outside, _)| outside.clone()))?;
             }
-            Ok((seen, missing))
+            Ok((image, seen, missing))
         })
         .await?;
         if !missing.is_empty() {
@@ -250,7 +252,8 @@ impl<K: SandboxKind> Hosted<K> {
             let executable = &self.instances().executable;
             mount::show(executable, host.pid, &missing).await.map_err(failed)?;
         }
-        Ok(MountedPaths { dir, seen })
+        let image = ImageShell { env: image.env, directory: image.directory };
+        Ok(MountedPaths { dir, seen, image })
     }
 
     async fn copy_disk(

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use images::ImageSettings;
 use serde_json::Value;
 
 use crate::cgroup::Cgroups;
@@ -86,6 +87,9 @@ pub(crate) trait SandboxKind: Send + Sync + Debug + 'static {
 
     /// The settings that a sandbox was started with.
     fn started_with(&self, dir: &Path) -> io::Result<SandboxSpec>;
+
+    /// What the image of a started sandbox says about programs.
+    fn image_settings(&self, dir: &Path) -> io::Result<ImageSettings>;
 
     /// The disk rate limit of a sandbox.
     fn io_limit(&self, dir: &Path) -> Option<IoLimit>;

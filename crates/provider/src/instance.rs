@@ -152,6 +152,17 @@ pub struct MountedPaths {
     pub dir: PathBuf,
     /// Each directory outside, and its path inside.
     pub seen: Vec<(PathBuf, PathBuf)>,
+    /// The settings of the instance's image for shells.
+    pub image: ImageShell,
+}
+
+/// What the image of an instance says about shells in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImageShell {
+    /// Variables, which have precedence over those of [`Profile::environment`].
+    pub env: Env,
+    /// Where shells start, unless in the directory of the project.
+    pub directory: Option<PathBuf>,
 }
 
 impl MountedPaths {
@@ -159,7 +170,7 @@ impl MountedPaths {
     #[must_use]
     pub fn unchanged(wanted: &TerminalMounts) -> Self {
         let seen = wanted.mounts.iter().map(|(outside, _)| (outside.clone(), outside.clone()));
-        Self { dir: wanted.dir.clone(), seen: seen.collect() }
+        Self { dir: wanted.dir.clone(), seen: seen.collect(), image: ImageShell::default() }
     }
 
     /// The path inside of a mounted directory; any other path is returned as it is.

@@ -448,7 +448,7 @@ fn warm_containers_end_with_the_server() {
 }
 
 /// Creates a small root file system with one shell.
-fn small_root(root: &Path) {
+pub(super) fn small_root(root: &Path) {
     for dir in ["bin", "etc", "tmp", "root"] {
         fs::create_dir_all(root.join(dir)).unwrap();
     }

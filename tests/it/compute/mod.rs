@@ -6,6 +6,7 @@ mod commands_only;
 mod containers;
 mod faults;
 mod faulty;
+mod images;
 mod lease;
 mod link;
 mod provider;

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
@@ -19,6 +19,11 @@ type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
 
 /// Serves an image `small:1` with the files of a directory until the process ends; returns the address.
 pub fn serve(root: &Path) -> SocketAddr {
+    serve_configured(root, &json!({}))
+}
+
+/// Serves an image `small:1` with these settings for programs.
+pub fn serve_configured(root: &Path, settings: &Value) -> SocketAddr {
     let mut builder = tar::Builder::new(Vec::new());
     builder.follow_symlinks(false);
     builder.append_dir_all(".", root).unwrap();
@@ -28,7 +33,7 @@ pub fn serve(root: &Path) -> SocketAddr {
     let layer = gzip.finish().unwrap();
     let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let config = json!({
-        "architecture": architecture, "os": "linux", "config": {},
+        "architecture": architecture, "os": "linux", "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]},
     });
     let config = config.to_string().into_bytes();

@@ -227,7 +227,8 @@ impl Terminals {
         };
         let placed = self.0.leases.mount(running, &needed).await?;
         let setup = setup.inside(&placed);
-        let base = self.0.leases.environment(running).unwrap_or_else(inherited);
+        let mut base = self.0.leases.environment(running).unwrap_or_else(inherited);
+        base.extend(placed.image.env);
         let facts = live.shared.facts();
         let again = facts.offset > 0;
         let (connection, output) = self.listen(live, link, &state, ShellOrigin::Stored);

@@ -19,13 +19,14 @@ pub struct ShellSetup {
 }
 
 impl ShellSetup {
-    /// Returns the setup with the paths as they are inside an instance.
+    /// Returns the setup with the paths as they are inside an instance. Shells start in the directory that its image
+    /// names, if there is one.
     pub(super) fn inside(self, placed: &provider::MountedPaths) -> Self {
         let name = |value: String| {
             placed.inside(Path::new(&value)).into_os_string().into_string().unwrap_or(value)
         };
         Self {
-            directory: placed.inside(&self.directory),
+            directory: placed.image.directory.clone().unwrap_or(placed.inside(&self.directory)),
             env: self.env.into_iter().map(|(key, value)| (key, name(value))).collect(),
             mounts: placed.seen.clone(),
         }

@@ -54,6 +54,14 @@ impl DiskStore {
         self.leases.join(format!("{name}.img"))
     }
 
+    /// The image that an existing disk records.
+    pub(crate) fn image_below(&self, disk: &Path) -> Result<Option<String>, ProviderError> {
+        if !disk.exists() {
+            return Ok(None);
+        }
+        image_below(disk).map_err(|error| ProviderError::failed("read a disk's image", error))
+    }
+
     /// Creates the disk of a sandbox unless it exists.
     pub(crate) async fn prepare(
         &self,
@@ -291,6 +299,42 @@ fn images(dir: &Path) -> io::Result<Vec<(String, fs::Metadata)>> {
         }
     }
     Ok(found)
+}
+
+/// A disk or snapshot that has an image below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageUse {
+    /// The name or the digest of the image.
+    pub image: String,
+    /// The lease of the disk, or the snapshot.
+    pub user: String,
+}
+
+/// The images below the disks and snapshots of all providers in a home.
+pub(crate) fn images_below(home: &Path) -> io::Result<Vec<ImageUse>> {
+    let mut uses = Vec::new();
+    for (dir, kind) in [
+        ("disks", ""),
+        ("snapshots", "snapshot "),
+        ("container-disks", ""),
+        ("container-snapshots", "snapshot "),
+    ] {
+        let entries = match fs::read_dir(home.join(dir)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Some(image) = image_below(&path)?
+            {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                uses.push(ImageUse { image, user: format!("{kind}{name}") });
+            }
+        }
+    }
+    uses.sort_by(|one, other| one.user.cmp(&other.user));
+    Ok(uses)
 }
 
 /// Records the image below a disk.

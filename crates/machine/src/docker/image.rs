@@ -1,8 +1,8 @@
 //! The images of containers.
 //!
 //! The default image has this machine's programs: a small root file system, into which the machine's `/usr`
-//! is mounted read-only. A named image is one that an operator imported, or one that the engine has or
-//! pulls.
+//! is mounted read-only. A named image is one that an operator imported or pulled, or one that the engine has
+//! or pulls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +14,18 @@ use bollard::errors::Error;
 use bollard::models::CreateImageInfo;
 use bollard::query_parameters::{CreateImageOptions, CreateImageOptionsBuilder};
 use futures_util::{Stream, StreamExt};
+use images::ImageSettings;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
 use super::engine::{self, ContainerEngine};
+use super::options::DockerOptions;
 use crate::blocking::blocking;
 use crate::disk::skeleton;
 use crate::files::remove_all;
 use crate::layout;
+use crate::sandbox_images::SandboxImages;
 use crate::spec::is_image_name;
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
@@ -40,6 +43,8 @@ pub(super) struct EngineImage {
     /// The engine's name for it.
     pub(super) reference: String,
     programs: ImagePrograms,
+    /// What the image says about programs; nothing for an image of the engine.
+    pub(super) settings: ImageSettings,
 }
 
 /// The location of an image's programs.
@@ -71,11 +76,20 @@ pub(super) struct Images {
     machine_image: Mutex<Option<String>>,
     /// The images that are being pulled or imported.
     loading: KeyedLock,
+    /// The images that we pulled ourselves.
+    pulled_images: SandboxImages,
 }
 
 impl Images {
-    pub(super) fn new(home: PathBuf, events: Option<Events>) -> Self {
-        Self { home, events, machine_image: Mutex::default(), loading: KeyedLock::default() }
+    pub(super) fn new(home: PathBuf, options: &DockerOptions) -> Self {
+        let DockerOptions { events, images, .. } = options;
+        Self {
+            pulled_images: SandboxImages::new(&home, images.clone(), events.clone()),
+            home,
+            events: events.clone(),
+            machine_image: Mutex::default(),
+            loading: KeyedLock::default(),
+        }
     }
 
     /// Pulls or imports an image, unless the engine has it.
@@ -85,11 +99,28 @@ impl Images {
         name: Option<&str>,
     ) -> Result<EngineImage, ProviderError> {
         let Some(name) = name else { return self.machine_image(engine).await };
-        let reference = match self.imported(name) {
-            None => self.loading.with(name, self.pulled(engine, name)).await?,
-            Some(root) => self.loading.with(name, self.import(engine, name, root)).await?,
+        let imported = match self.imported(name) {
+            Some(root) => Some((name.to_ascii_lowercase(), root, None)),
+            // The digest names the repository: a reference contains what a repository's name may not.
+            None => self
+                .pulled_images
+                .pulled_root(name)
+                .await?
+                .map(|image| (image.name.replace(':', "-"), image.root.clone(), Some(image))),
         };
-        Ok(EngineImage { reference, programs: ImagePrograms::Own })
+        let (reference, settings) = match imported {
+            None => {
+                let pulled = self.loading.with(name, self.pulled(engine, name)).await?;
+                (pulled, ImageSettings::default())
+            }
+            Some((repository, root, _guarded)) => {
+                let read = root.clone();
+                let settings = blocking(IMPORTING, move || ImageSettings::of_root(&read)).await?;
+                let import = self.import(engine, &repository, root);
+                (self.loading.with(name, import).await?, settings)
+            }
+        };
+        Ok(EngineImage { reference, programs: ImagePrograms::Own, settings })
     }
 
     /// The root directory of an imported image.
@@ -114,7 +145,8 @@ impl Images {
                 self.loading.with("", import).await?
             }
         };
-        Ok(EngineImage { reference, programs: ImagePrograms::Machine })
+        let settings = ImageSettings::default();
+        Ok(EngineImage { reference, programs: ImagePrograms::Machine, settings })
     }
 
     /// Makes the next start check whether the engine still has the default image.
@@ -154,7 +186,6 @@ impl Images {
             Ok(format!("{:x}-{:x}", found.ino(), found.ctime()))
         })
         .await?;
-        let name = name.to_ascii_lowercase();
         self.upload(engine, &format!("localhost/stead/image-{name}"), &key, &root).await
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use images::ImageSettings;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -54,12 +55,12 @@ impl Hosted<DockerKind> {
             disks: "container-disks",
             snapshots: "container-snapshots",
         };
-        let DockerOptions { executable, warm, events, host, .. } = &options;
+        let DockerOptions { executable, warm, host, .. } = &options;
         Self::from_kind(DockerKind {
             home: home.to_string_lossy().into_owned(),
             instances: Instances::new(DockerKind::NAME, &home, executable, names, *warm),
             engine: EngineLink::new(host.clone()),
-            images: Images::new(home, events.clone()),
+            images: Images::new(home, &options),
             options,
         })
     }
@@ -181,6 +182,7 @@ impl SandboxKind for DockerKind {
             egress: spec.egress.clone(),
             disk,
             shown: image.machine_directories(&self.options.shown),
+            image: image.settings.clone(),
         };
         let (programs, program) = self.instances.copy_program().await?;
         let dir = self.instances.root.join(directory);
@@ -265,6 +267,10 @@ impl SandboxKind for DockerKind {
 
     fn started_with(&self, dir: &Path) -> io::Result<SandboxSpec> {
         Ok(serde_json::from_slice(&fs::read(dir.join(SPEC_FILE))?)?)
+    }
+
+    fn image_settings(&self, dir: &Path) -> io::Result<ImageSettings> {
+        Ok(ContainerLaunch::read(dir)?.image)
     }
 
     fn io_limit(&self, _: &Path) -> Option<IoLimit> {

@@ -26,6 +26,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use images::ImageSettings;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::net::{
@@ -56,6 +57,9 @@ pub(super) struct ContainerLaunch {
     pub(super) disk: PathBuf,
     /// Directories of this machine that are mounted in it.
     pub(super) shown: Vec<PathBuf>,
+    /// What its image says about programs.
+    #[serde(default)]
+    pub(super) image: ImageSettings,
 }
 
 /// The file in an instance's directory that contains [`ContainerLaunch`].
@@ -74,7 +78,7 @@ pub(super) const READY: &str = "ready ";
 const HANDED_OVER: usize = 4;
 
 impl ContainerLaunch {
-    fn read(dir: &Path) -> io::Result<Self> {
+    pub(super) fn read(dir: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(dir.join(FILE))?)?)
     }
 

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use images::ImageStoreOptions;
+
 use crate::machine_size::default_spec;
+use crate::sandbox_images::image_store_options;
 use crate::spec::SandboxSpec;
 use base::event::Events;
 
@@ -22,6 +25,8 @@ pub struct DockerOptions {
     pub warm: usize,
     /// Receives the progress of image pulls.
     pub events: Option<Events>,
+    /// The store of images that are pulled from registries.
+    pub images: ImageStoreOptions,
 }
 
 impl DockerOptions {
@@ -36,6 +41,7 @@ impl DockerOptions {
             defaults: default_spec(),
             warm: 0,
             events: None,
+            images: image_store_options(home),
         }
     }
 }

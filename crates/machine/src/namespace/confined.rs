@@ -32,9 +32,9 @@ use base::keyed_lock::KeyedLock;
 use model::{Instance, InstanceId, LeaseId};
 use provider::local::directory_size;
 use provider::{
-    Capabilities, CopyTo, Created, Disks, Egress, Fidelity, Found, HostConnection, Intent, Local,
-    Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Snapshot,
-    TerminalMounts,
+    Capabilities, CopyTo, Created, Disks, Egress, Fidelity, Found, HostConnection, ImageShell,
+    Intent, Local, Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError,
+    Reply, Snapshot, TerminalMounts,
 };
 
 /// Settings that need a server that runs as root.
@@ -170,7 +170,7 @@ impl Confined {
         if !missing.is_empty() {
             mount::show(&self.options.executable, pid, &missing).await.map_err(failed)?;
         }
-        Ok(MountedPaths { dir, seen })
+        Ok(MountedPaths { dir, seen, image: ImageShell::default() })
     }
 
     fn files(&self, lease: &LeaseId) -> PathBuf {

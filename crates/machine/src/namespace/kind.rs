@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use images::ImageSettings;
 use serde_json::Value;
 
 use super::cpu_governor::CpuGovernor;
@@ -20,8 +21,9 @@ use crate::instances::{DirectoryNames, Instances};
 use crate::io_limit::{self, IoLimit};
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
+use crate::sandbox_images::{ReadyImage, SandboxImages};
 use crate::slot;
-use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec, is_image_name};
+use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec};
 use crate::tools::find_program;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
@@ -33,6 +35,7 @@ pub type Namespace = Hosted<NamespaceKind>;
 pub struct NamespaceKind {
     pub(super) options: NamespaceOptions,
     instances: Instances,
+    images: SandboxImages,
     governor: CpuGovernor,
     /// This machine cannot enforce egress rules, so all egress is off.
     pub(super) no_egress: AtomicBool,
@@ -46,9 +49,10 @@ impl Hosted<NamespaceKind> {
     pub fn new(options: NamespaceOptions) -> Self {
         let names =
             DirectoryNames { instances: "sandboxes", disks: "disks", snapshots: "snapshots" };
-        let NamespaceOptions { home, executable, warm, .. } = &options;
+        let NamespaceOptions { home, executable, warm, images, events, .. } = &options;
         Self::from_kind(NamespaceKind {
             instances: Instances::new(NamespaceKind::NAME, home, executable, names, *warm),
+            images: SandboxImages::new(home, images.clone(), events.clone()),
             governor: CpuGovernor::default(),
             no_egress: AtomicBool::new(false),
             no_root: AtomicBool::new(false),
@@ -64,7 +68,9 @@ impl Hosted<NamespaceKind> {
     pub async fn sweep(&self) -> Result<(), ProviderError> {
         let instances = self.kind().instances();
         let (home, disks) = (instances.home.clone(), instances.disks.clone());
+        let this = self.clone();
         blocking("remove unfinished sandboxes", move || {
+            this.kind().images.sweep();
             end::end_all(&home, |dir| !InstanceLabel::names(dir))?;
             slot::sweep()?;
             io_limit::sweep()?;
@@ -99,18 +105,17 @@ impl NamespaceKind {
         self.instances.programs.name()
     }
 
-    /// The root directory of an imported image.
-    fn image(&self, name: &str) -> Result<PathBuf, ProviderError> {
-        let refused = |reason: String| ProviderError::Refused { doing: "start a sandbox", reason };
-        if !is_image_name(name) {
-            return Err(refused(format!("image: {name:?} is not a valid name")));
+    /// The image of a sandbox: the one that its disk was created with, or the one that its settings name.
+    async fn image(
+        &self,
+        disk: &Path,
+        spec: &SandboxSpec,
+    ) -> Result<Option<ReadyImage>, ProviderError> {
+        let recorded = self.instances.disks.image_below(disk)?;
+        match recorded.or_else(|| spec.image.clone()) {
+            Some(name) => self.images.ready(&name).await.map(Some),
+            None => Ok(None),
         }
-        let root = self.options.home.join("images").join(name).join("rootfs");
-        if !root.is_dir() {
-            let advice = "import it with `stead image import`";
-            return Err(refused(format!("image: {name} does not exist; {advice}")));
-        }
-        Ok(root)
     }
 
     fn has_own_runtime(&self) -> bool {
@@ -203,7 +208,7 @@ impl SandboxKind for NamespaceKind {
     }
 
     fn check_image(&self, spec: &SandboxSpec) -> Result<(), ProviderError> {
-        spec.image.as_ref().map_or(Ok(()), |name| self.image(name).map(drop))
+        spec.image.as_ref().map_or(Ok(()), |name| self.images.check(name))
     }
 
     fn runtime_name(&self, directory: &str) -> String {
@@ -223,20 +228,22 @@ impl SandboxKind for NamespaceKind {
     ) -> Result<(), ProviderError> {
         let failed = |source| ProviderError::failed("start a sandbox", source);
         let dir = self.instances.root.join(directory);
-        let image = spec.image.as_ref().map(|name| self.image(name)).transpose()?;
+        let image = self.image(&disk, &spec).await?;
         let base = match (&image, spec.capabilities) {
             (Some(_), _) => DiskBase::Image,
             (None, SandboxCapabilities::Root) => DiskBase::System,
             (None, SandboxCapabilities::None) => DiskBase::Machine,
         };
-        self.instances.disks.prepare(&disk, base, &spec).await?;
+        let recorded = image.as_ref().map(|image| image.name.clone());
+        let prepared = SandboxSpec { image: recorded, ..spec.clone() };
+        self.instances.disks.prepare(&disk, base, &prepared).await?;
         let (programs, program) = self.instances.copy_program().await?;
         let launch = SandboxLaunch {
             name: label.map_or_else(|| directory.to_owned(), |label| label.name.clone()),
             label: label.map(InstanceLabel::purpose).unwrap_or_default(),
             spec,
             disk,
-            image,
+            image: image.as_ref().map(|image| image.root.clone()),
             programs,
             program,
             runtime: self.runtime().map_err(failed)?,
@@ -284,6 +291,11 @@ impl SandboxKind for NamespaceKind {
 
     fn started_with(&self, dir: &Path) -> io::Result<SandboxSpec> {
         Ok(SandboxLaunch::read(dir)?.spec)
+    }
+
+    fn image_settings(&self, dir: &Path) -> io::Result<ImageSettings> {
+        let root = SandboxLaunch::read(dir)?.image;
+        root.map_or_else(|| Ok(ImageSettings::default()), |root| ImageSettings::of_root(&root))
     }
 
     fn io_limit(&self, dir: &Path) -> Option<IoLimit> {

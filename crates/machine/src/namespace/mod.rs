@@ -9,7 +9,7 @@
 //!     host.sock     the host's; no program inside can see it
 //!     t/            the directories of its terminals; only the host can see them
 //! HOME/disks/<lease>.img      outlives the instances of a lease
-//! HOME/images/<name>/rootfs   an image that an operator imported
+//! HOME/images, pulled-images  images that an operator imported, or that were pulled
 //! HOME/snapshots/<name>.img   a copy of a lease's disk
 //! ```
 //! A dead sandbox leaves a directory and a cgroup of the same name. Its mounts, loop devices and network

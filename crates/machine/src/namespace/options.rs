@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use images::ImageStoreOptions;
+
 use crate::machine_size::default_spec;
+use crate::sandbox_images::image_store_options;
 use crate::spec::SandboxSpec;
+use base::event::Events;
 
 /// The name of the built-in OCI runtime.
 pub const OWN_RUNTIME: &str = "stead";
@@ -26,6 +30,10 @@ pub struct NamespaceOptions {
     pub reserve_cpus: usize,
     /// Bytes per second that a sandbox may write to its disk; 0 means unlimited.
     pub disk_rate: u64,
+    /// The store of images that are pulled from registries.
+    pub images: ImageStoreOptions,
+    /// Receives the progress of pulls.
+    pub events: Option<Events>,
 }
 
 impl NamespaceOptions {
@@ -41,6 +49,8 @@ impl NamespaceOptions {
             warm: 0,
             reserve_cpus: 1,
             disk_rate: 64 << 20,
+            images: image_store_options(home),
+            events: None,
         }
     }
 }

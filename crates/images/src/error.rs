@@ -1,0 +1,55 @@
+//! Why an image cannot be pulled.
+
+use std::io;
+
+use base::outbound::TimedOut;
+
+/// Why an image cannot be pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    #[error("{what} does not exist in registry {registry}")]
+    NotFound { registry: String, what: String },
+    #[error(
+        "registry {registry} denied access to {repository}; \
+         add credentials to the file that the setting image.credentials names"
+    )]
+    Denied { registry: String, repository: String },
+    /// The registry does not answer, or answers that it cannot at the moment. Another attempt may succeed.
+    #[error("registry {registry} is not available: {reason}")]
+    Unavailable { registry: String, reason: String },
+    /// The content of the registry is malformed, hostile, or not for this machine.
+    #[error("image {image} is refused: {reason}")]
+    Invalid { image: String, reason: String },
+    /// The images that sandboxes use leave no room for it.
+    #[error(
+        "the store has no room for {image}: sandboxes use the images in it; \
+         delete some, or raise the setting image.max_total ({max_bytes} bytes)"
+    )]
+    Full { image: String, max_bytes: u64 },
+    #[error("cannot {doing}")]
+    Storage {
+        doing: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{0}; another process is using the images")]
+    Locked(TimedOut),
+}
+
+impl PullError {
+    pub(crate) fn storage(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Storage { doing, source }
+    }
+
+    /// Whether the image itself, and not the circumstances, is the reason.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::Denied { .. } | Self::Invalid { .. } => true,
+            Self::Unavailable { .. }
+            | Self::Full { .. }
+            | Self::Storage { .. }
+            | Self::Locked(_) => false,
+        }
+    }
+}

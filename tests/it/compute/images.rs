@@ -1,0 +1,143 @@
+//! Sandboxes and containers from images that we pull ourselves.
+
+use std::{fs, process::Output};
+
+use machine::namespace::Check;
+use serde_json::{Value, json};
+
+use super::{containers::small_root, namespace, registry};
+use crate::harness::{Client, Home, Server, engines, run, wait_long};
+
+fn stead(home: &Home, arguments: &[&str]) -> Output {
+    run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])
+}
+
+/// Runs a command that must succeed; returns its standard output.
+fn succeed(home: &Home, arguments: &[&str]) -> String {
+    let output = stead(home, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn exec(client: &Client, terminal: &Value, command: &str) -> String {
+    let target = format!("/api/terminals/{}/exec", terminal["terminal_id"].as_str().unwrap());
+    let ran = client.post(&target, json!({"command": command})).expect(200);
+    ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
+}
+
+fn open(client: &Client, thread: &str) -> Value {
+    client.post(&format!("/api/threads/{thread}/terminals"), json!({"shell": "sh"})).expect(201)
+}
+
+/// Serves an image that has a user, a variable and a working directory. Returns its reference.
+fn serve(home: &Home) -> String {
+    let source = home.path().join("source");
+    small_root(&source);
+    fs::write(source.join("etc/passwd"), "app:x:7:7::/tmp:/bin/sh\n").unwrap();
+    let settings = json!({"Env": ["GREETING=hello image"], "User": "app", "WorkingDir": "/etc"});
+    format!("{}/small:1", registry::serve_configured(&source, &settings))
+}
+
+/// Checks that a shell has the settings that [`serve`] gave to its image.
+fn check_settings(client: &Client, terminal: &Value) {
+    let printed = exec(client, terminal, "echo $GREETING, $USER in $HOME; pwd");
+    assert_eq!(printed, "hello image, app in /tmp\n/etc\n");
+}
+
+/// The names of the unpacked images.
+fn roots(home: &Home) -> Vec<String> {
+    let listed = fs::read_dir(home.path().join("pulled-images/roots")).into_iter().flatten();
+    listed.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_sandbox_starts_from_an_image_of_a_registry_and_keeps_it() {
+    let home = Home::new();
+    let missing = Check::inspect(&namespace(home.path())).missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+        return;
+    }
+    let image = serve(&home);
+    let arguments = ["--provider", "namespace", "--set", "sandbox.warm=0"];
+    let more =
+        ["--set", "sandbox.egress=none", "--set", "sandbox.disk=64m", "--set", "image.cache=0"];
+    let arguments = [&arguments[..], &more].concat();
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    let mut events = client.request("GET", "/api/events").events();
+    client.put("/api/threads/pull", json!({"sandbox": {"image": image}})).expect_success();
+    let terminal = open(&client, "pull");
+    assert_eq!(exec(&client, &terminal, "cat /etc/mark; ls /workspace"), "of the image\n");
+    exec(&client, &terminal, "echo changed > /etc/own");
+    check_settings(&client, &terminal);
+    let progress = loop {
+        let event = events.next().expect("an event").json();
+        if event["type"] == "image_progress" {
+            break event;
+        }
+    };
+    assert_eq!(progress["image"], json!(image), "{progress}");
+    let listed: Value = serde_json::from_str(&succeed(&home, &["image", "ls", "--json"])).unwrap();
+    assert_eq!(listed[0]["name"], json!(image), "{listed}");
+
+    let refused = stead(&home, &["image", "rm", &image]);
+    let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && reason.contains("in use by lease_"), "{reason}");
+    // The name is removed, but not the files below the sandbox's disk.
+    succeed(&home, &["image", "rm", "--force", &image, "--set", "image.cache=0"]);
+    assert_eq!(succeed(&home, &["image", "ls", "--json"]).trim(), "[]");
+    assert_eq!(roots(&home).len(), 1);
+    server.kill();
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    let lease = client.get("/api/threads/pull/lease").expect(200)["lease_id"].clone();
+    let lease = lease.as_str().unwrap();
+    client.post(&format!("/api/leases/{lease}/suspend"), json!({})).expect_success();
+    let terminal = open(&client, "pull");
+    assert_eq!(exec(&client, &terminal, "cat /etc/mark /etc/own"), "of the image\nchanged\n");
+    check_settings(&client, &terminal);
+
+    // A missing image is refused by its name; a bare name is not looked for elsewhere.
+    let absent = image.replace("small:1", "absent:1");
+    client.put("/api/threads/absent", json!({"sandbox": {"image": absent}})).expect_success();
+    let refused = client.post("/api/threads/absent/exec", json!({"command": "true"}));
+    assert!((400..600).contains(&refused.status), "{}", refused.text());
+    assert!(refused.text().contains("absent"), "{}", refused.text());
+    let bare = client.put("/api/threads/bare", json!({"sandbox": {"image": "small"}}));
+    assert!((400..500).contains(&bare.status), "{}", bare.text());
+
+    for thread in ["pull", "absent"] {
+        client.delete(&format!("/api/threads/{thread}")).expect_success();
+    }
+    wait_long("the disk to be removed", || {
+        let disks = fs::read_dir(home.path().join("disks")).unwrap().count();
+        if disks == 0 { Ok(()) } else { Err(disks) }
+    });
+    drop(server);
+    let _server = Server::start_with(&home, &arguments);
+    assert_eq!(roots(&home), [""; 0]);
+}
+
+#[test]
+fn a_container_uses_an_image_that_we_pulled() {
+    for (name, engine) in engines() {
+        let home = Home::new();
+        let image = serve(&home);
+        succeed(&home, &["image", "pull", &image]);
+        let host = format!("docker.host={}", engine.address());
+        let arguments = ["--provider", "docker", "--set", &host, "--set", "sandbox.warm=0"];
+        let more = ["--set", "sandbox.egress=none", "--set", "sandbox.disk=64m"];
+        let server = Server::start_with(&home, &[&arguments[..], &more].concat());
+        let client = server.client();
+        client.put("/api/threads/pulled", json!({"sandbox": {"image": image}})).expect_success();
+        let terminal = open(&client, "pulled");
+        assert_eq!(exec(&client, &terminal, "cat /etc/mark"), "of the image\n", "{name}");
+        check_settings(&client, &terminal);
+        client.delete("/api/threads/pulled").expect_success();
+        wait_long("the container to be removed", || {
+            let left = engine.containers(home.path());
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+    }
+}
