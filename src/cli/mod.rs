@@ -81,9 +81,11 @@ enum Verb {
     Wait(events::WaitArgs),
     /// Copy files and directories to or from a thread or sandbox
     Cp(copy::CopyArgs),
-    /// List the TCP ports that programs of a thread listen on
-    #[command(after_help = "Examples:\n  stead ports build\n  stead ports build --json")]
-    Ports(threads::ThreadArgs),
+    /// List the TCP ports that programs of a thread listen on, or link to one
+    #[command(
+        after_help = "Examples:\n  stead ports build\n  stead ports build --link 8000 --for 1h"
+    )]
+    Ports(threads::PortsArgs),
     /// Send input to a terminal
     Send(terminals::SendArgs),
     /// Print the screen of a terminal

@@ -316,9 +316,35 @@ pub(super) async fn resume(of: ThreadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `stead ports`: the TCP ports that programs listen on.
-pub(super) async fn ports(of: ThreadArgs) -> anyhow::Result<ExitCode> {
+#[derive(Debug, Args)]
+pub(super) struct PortsArgs {
+    #[command(flatten)]
+    of: ThreadArgs,
+    /// Create a link that opens this port and print it; anyone with the link can use the port
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    link: Option<u16>,
+    /// Lifetime of the link: 90s, 30m, 2h, 7d
+    #[arg(long = "for", value_name = "TIME", requires = "link", value_parser = config::parse_duration)]
+    lifetime: Option<std::time::Duration>,
+}
+
+/// `stead ports`: the TCP ports that programs listen on, or a link to one of them.
+pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
+    let PortsArgs { of, link, lifetime } = args;
     let path = format!("/api/threads/{}/ports", escape(&of.thread));
+    if let Some(port) = link {
+        let mut body = json!({});
+        if let Some(lifetime) = lifetime {
+            body["expires_in_ms"] = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).into();
+        }
+        let made = of.target.client()?.post(&format!("{path}/{port}/links"), &body).await?;
+        if of.form.json {
+            of.form.one(&made)?;
+        } else {
+            line(&names::id(&made, "url")?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let items = of.target.client()?.list(&path, MAX_ITEMS).await?;
     of.form.list(&items, &[("port", "/port")])?;
     Ok(ExitCode::SUCCESS)

@@ -29,6 +29,7 @@ use adapter::Adapter;
 use api::{
     App, GuardState,
     auth::{Auth, AuthMode},
+    key::Keys,
     pass::Shares,
 };
 use background::LocalSandboxes;
@@ -87,9 +88,10 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     assembly::recover(&engine, &tasks, &stopping).await?;
     assembly::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let path = settings.home.clone();
-    let app = App::new(settings, address, store, engine, (auth, shares), metrics, stopping.clone());
-    let adapter = Adapter::new(app.clone(), &token, &path);
+    let access = (auth, shares, Keys::new(&token));
     drop(token);
+    let app = App::new(settings, address, store, engine, access, metrics, stopping.clone());
+    let adapter = Adapter::new(app.clone(), &path);
     let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
     tasks.spawn(async move { sandboxes.run(stop).await });
     let (handoffs, stop) = (app.handoffs.clone(), stopping.clone());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::json;
 
-use adapter::key::hmac_sha256;
+use api::key::hmac_sha256;
 use base::clock::Clock;
 use cloud::WebhookClient;
 use config::{Secret, Settings};

@@ -6,8 +6,8 @@ use api::App;
 use machine::volume::Volumes;
 
 use crate::{
-    build::Builds, interpreter::Contexts, key::Keys, process::ProcessTables,
-    sandbox_index::SandboxIndex, usage::UsageHistory, watchers::Watchers,
+    build::Builds, interpreter::Contexts, process::ProcessTables, sandbox_index::SandboxIndex,
+    usage::UsageHistory, watchers::Watchers,
 };
 
 /// The handle to everything the translations share. Cheap to clone.
@@ -19,7 +19,6 @@ pub struct Adapter {
 
 /// The in-memory state of the translations.
 pub(crate) struct AdapterState {
-    pub keys: Keys,
     pub index: SandboxIndex,
     pub processes: ProcessTables,
     pub watchers: Watchers,
@@ -32,10 +31,8 @@ pub(crate) struct AdapterState {
 }
 
 impl Adapter {
-    /// The keys of sandboxes are derived from `token`, the server's token.
-    pub fn new(app: App, token: &str, home: &Path) -> Adapter {
+    pub fn new(app: App, home: &Path) -> Adapter {
         let state = AdapterState {
-            keys: Keys::new(token),
             index: SandboxIndex::default(),
             processes: ProcessTables::default(),
             watchers: Watchers::default(),
@@ -46,10 +43,6 @@ impl Adapter {
             mounting: tokio::sync::Mutex::default(),
         };
         Adapter { app, state: Arc::new(state) }
-    }
-
-    pub fn keys(&self) -> &Keys {
-        &self.state.keys
     }
 
     pub fn index(&self) -> &SandboxIndex {

@@ -10,7 +10,6 @@
 //!   egress       network rules
 //!   volume, usage, watchers
 //!   port         HTTP to programs that listen inside
-//!   key          keys of sandboxes, volumes, ports and uploads
 //! ```
 //! A sandbox is a noun of the engine and a program runs in a terminal, so both outlive the server, run on any
 //! provider and can be watched in the app. A [`VendorApi`](vendor::VendorApi) holds the differences between the
@@ -24,7 +23,6 @@ pub mod egress;
 mod home;
 pub mod instance;
 pub mod interpreter;
-pub mod key;
 pub mod multipart;
 pub mod new_sandbox;
 pub mod port;

@@ -3,27 +3,23 @@
 //! The sandbox's row says which clients may connect (`is_admitted`): all, or those with its traffic token. Our
 //! own keys and cookies are removed from a request before a program inside can read it.
 
-use std::{net::IpAddr, pin::pin, time::Duration};
-
 use axum::{
-    body::Body,
     extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
-use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::vendor::VendorApi;
 use crate::Adapter;
+pub use api::proxy::domain;
 use api::{
     error::Problem,
-    slow_body::{self, Rate, ReceivedBytes},
+    proxy::{self, ProxyError, UpgradeLimit},
 };
-use config::Scheme;
+use engine::lease::IfPaused;
 use model::{PortAccess, ThreadId};
-use provider::{Connection, ProviderError};
 use store::SandboxRecord;
 
 /// The name under which a sandbox records the `Host` header that its programs expect.
@@ -36,15 +32,6 @@ const TOKEN_PARAMETER: &str = "DAYTONA_SANDBOX_AUTH_KEY";
 /// Headers between the client and this server, which programs must not see.
 const SERVER_HEADERS: [&str; 5] =
     ["x-api-key", "x-access-token", "e2b-sandbox-id", "e2b-sandbox-port", "proxy-authorization"];
-/// Hop-by-hop headers (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [HeaderName; 6] = [
-    header::CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    HeaderName::from_static("keep-alive"),
-];
 
 /// Forwards a request to the program that listens on a port of a sandbox.
 pub async fn serve(
@@ -54,13 +41,7 @@ pub async fn serve(
     port: u16,
     request: Request,
 ) -> Response {
-    match forward(app, vendors, id, port, request).await {
-        Ok(mut response) => {
-            response.extensions_mut().insert(api::door::Proxied);
-            response
-        }
-        Err(response) => response,
-    }
+    forward(app, vendors, id, port, request).await.unwrap_or_else(|refused| refused)
 }
 
 async fn forward(
@@ -71,13 +52,10 @@ async fn forward(
     request: Request,
 ) -> Result<Response, Response> {
     let limits = &app.settings.limits;
-    let rate = Rate { time: limits.proxy_time, bytes_per_second: Some(limits.body_rate as u64) };
-    let (parts, body) = request.into_parts();
-    let (body, sent) = slow_body::timed(body, rate);
-    let mut request = Request::from_parts(parts, body);
+    let (mut request, sent) = proxy::bound_body(app, request);
     let failed = |problem: Problem| problem.into_response();
     let now = app.now().at.as_second();
-    let signed = app.state.keys.opens_port(id.as_str(), port, now);
+    let signed = app.keys.opens_port(id.as_str(), port, now);
     let found = app.sandboxes.get(signed.as_ref().unwrap_or(id)).await;
     let found = found.map_err(|error| failed(error.into()))?;
     let Some(sandbox) = found else {
@@ -100,7 +78,8 @@ async fn forward(
         let message = "The sandbox is running but port is not open";
         unreachable(id.as_str(), message, Some(port))
     };
-    let dialled = timeout(limits.proxy_time, dial(app, &sandbox, port)).await;
+    let dialled = proxy::dial(app, &sandbox.thread.lease_id, port, IfPaused::Refuse);
+    let dialled = timeout(limits.proxy_time, dialled).await;
     let stream = match dialled.map_err(|_| on_timeout())?.map_err(failed)? {
         Ok(stream) => stream,
         Err(error) => {
@@ -120,61 +99,11 @@ async fn forward(
     {
         request.headers_mut().insert(header::HOST, host);
     }
-    let waiting = upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-    // A request to an origin server has a path as its target, not an absolute URI.
-    if let Some(path) = request.uri().path_and_query() {
-        *request.uri_mut() = path.as_str().parse().map_err(|_| closed())?;
-    }
-    // Like our listener, the connection preserves the case of header names: some programs compare them as bytes.
-    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .preserve_header_case(true)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| closed())?;
-    app.tasks.spawn(async move {
-        // A failed connection also fails the response.
-        let _ = connection.with_upgrades().await;
-    });
-    let answer = answer_in_time(sender.send_request(request), &sent, limits.proxy_time).await;
-    let mut answer = answer.ok_or_else(on_timeout)?.map_err(|error| {
-        tracing::debug!(sandbox = %id, port, %error, "the program on a port did not respond");
-        closed()
-    })?;
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(waiting) = waiting
-    {
-        let inside = hyper::upgrade::on(&mut answer);
-        let stopping = app.stopping.clone();
-        app.tasks.spawn(async move {
-            let (Ok(outside), Ok(inside)) = tokio::join!(waiting, inside) else { return };
-            let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
-            tokio::select! {
-                _ = tokio::io::copy_bidirectional(&mut outside, &mut inside) => {}
-                () = stopping.cancelled() => {}
-            }
-        });
-        return Ok(answer.map(Body::new));
-    }
-    remove_hop_by_hop(answer.headers_mut());
-    Ok(answer.map(Body::new))
-}
-
-/// Waits for the head of a response. Returns `None` if none arrives within the timeout, which starts again while
-/// the request body is still being sent.
-async fn answer_in_time<T>(
-    answer: impl Future<Output = T>,
-    sent: &ReceivedBytes,
-    idle_timeout: Duration,
-) -> Option<T> {
-    let mut answer = pin!(answer);
-    loop {
-        let before = sent.bytes();
-        match timeout(idle_timeout, answer.as_mut()).await {
-            Ok(answer) => return Some(answer),
-            Err(_) if sent.bytes() > before => {}
-            Err(_) => return None,
-        }
-    }
+    let answer = proxy::exchange(app, stream, request, &sent, UpgradeLimit::None).await;
+    answer.map_err(|error| match error {
+        ProxyError::Closed => closed(),
+        ProxyError::TimedOut => on_timeout(),
+    })
 }
 
 /// The response to a request that lacks the token of a private port.
@@ -190,7 +119,7 @@ fn is_admitted(app: &Adapter, sandbox: &SandboxRecord, request: &Request) -> boo
         PortAccess::Public => return true,
         PortAccess::Token => {}
     }
-    let keys = &app.state.keys;
+    let keys = &app.keys;
     let is_valid = |given: &str| keys.opens_traffic(given).as_ref() == Some(sandbox.id());
     let header = |name: &&str| request.headers().get(*name).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
@@ -224,109 +153,12 @@ fn without_key(uri: &Uri) -> Option<Result<Uri, axum::http::Error>> {
     }))
 }
 
-/// Connects to a port.
-async fn dial(
-    app: &Adapter,
-    sandbox: &SandboxRecord,
-    port: u16,
-) -> Result<Result<Connection, ProviderError>, Problem> {
-    let lease = &sandbox.thread.lease_id;
-    let running = app.leases.running_if(lease, engine::lease::IfPaused::Refuse).await?;
-    let provider = match app.leases.providers().named(&running.provider) {
-        Ok(provider) => provider,
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(match provider.ports() {
-        Some(ports) => ports.dial(&running.instance, port).await,
-        None => Err(ProviderError::unsupported(provider.name(), "connect to a port")),
-    })
-}
-
-/// Removes our keys and cookies and the hop-by-hop headers from a request.
+/// Removes our keys and cookies from a request.
 fn clean(app: &Adapter, headers: &mut HeaderMap) {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = bearer.and_then(|value| value.split_once(' ')).map(|(_, token)| token.trim());
-    if token.is_some_and(|token| is_ours(app, token)) {
-        headers.remove(header::AUTHORIZATION);
-    }
+    proxy::remove_credentials(app, headers);
     for name in SERVER_HEADERS.iter().chain(&TOKEN_HEADERS) {
         headers.remove(*name);
     }
-    remove_cookies(headers, &[&app.cookie, &app.share_cookie()]);
-    let upgrade = upgrade_of(headers);
-    remove_hop_by_hop(headers);
-    if let Some(upgrade) = upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, upgrade);
-    }
-}
-
-/// Whether a token is one of this server's.
-fn is_ours(app: &Adapter, token: &str) -> bool {
-    let keys = &app.state.keys;
-    app.auth.token(token)
-        || app.shares.pass(token).is_some()
-        || keys.opens(token).is_some()
-        || keys.opens_traffic(token).is_some()
-}
-
-/// Removes the cookies with these names; the others are unchanged.
-fn remove_cookies(headers: &mut HeaderMap, ours: &[&str]) {
-    let lines: Vec<_> = headers.get_all(header::COOKIE).iter().cloned().collect();
-    headers.remove(header::COOKIE);
-    for line in lines {
-        let is_kept = |pair: &&[u8]| {
-            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
-            !ours.iter().any(|our| our.as_bytes() == name)
-        };
-        let kept: Vec<&[u8]> =
-            line.as_bytes().split(|byte| *byte == b';').filter(is_kept).collect();
-        let kept = kept.join(&b';');
-        if let Ok(value) = HeaderValue::from_bytes(kept.trim_ascii())
-            && !value.is_empty()
-        {
-            headers.append(header::COOKIE, value);
-        }
-    }
-}
-
-/// Removes hop-by-hop headers: the standard ones, and those that `Connection` names (RFC 9110, 7.6.1).
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let named: Vec<HeaderName> = lines
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        // A request without these headers is invalid or means something else.
-        .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
-        .collect();
-    for name in named.into_iter().chain(HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
-
-/// The protocol that a request asks to upgrade to.
-fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut words = headers.get_all(header::CONNECTION).iter().filter_map(|it| it.to_str().ok());
-    let asks =
-        words.any(|line| line.split(',').any(|it| it.trim().eq_ignore_ascii_case("upgrade")));
-    headers.get(header::UPGRADE).filter(|_| asks).cloned()
-}
-
-/// The scheme and the domain below which each port of each sandbox has a host name.
-pub fn domain(app: &Adapter) -> Option<(&'static str, String)> {
-    let scheme = app.settings.scheme();
-    let (_, address) = app.url.split_once("://")?;
-    if let Some(name) = app.settings.names.first() {
-        // Without TLS of our own, a name belongs to a proxy that terminates TLS.
-        return Some(match scheme {
-            Scheme::Https => ("https", address.to_owned()),
-            Scheme::Http => ("https", name.clone()),
-        });
-    }
-    let authority: Authority = address.parse().ok()?;
-    let ip: IpAddr = authority.host().trim_matches(['[', ']']).parse().ok()?;
-    let port = authority.port_u16().unwrap_or(scheme.default_port());
-    ip.is_loopback().then(|| (scheme.name(), format!("localhost:{port}")))
 }
 
 /// The response for a program that did not respond in time.
@@ -360,42 +192,5 @@ mod tests {
         check("/a?DAYTONA_SANDBOX_AUTH_KEY=k&x&DAYTONA_SANDBOX%5FAUTH_KEY=l", Some("/a?x"));
         check("/a?x=DAYTONA_SANDBOX_AUTH_KEY", None);
         check("/a", None);
-    }
-
-    #[test]
-    fn headers_named_by_connection_are_removed() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("host", "h"),
-            ("connection", "X-Secret, host"),
-            ("connection", "close , x-other"),
-            ("x-secret", "1"),
-            ("x-other", "1"),
-            ("keep-alive", "1"),
-            ("x-own", "1"),
-        ] {
-            let name: HeaderName = name.parse().unwrap();
-            headers.append(name, HeaderValue::from_static(value));
-        }
-        remove_hop_by_hop(&mut headers);
-        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["host", "x-own"]);
-    }
-
-    #[test]
-    fn only_our_own_cookies_are_removed() {
-        let check = |lines: &[&'static str], expected: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(header::COOKIE, HeaderValue::from_static(line));
-            }
-            remove_cookies(&mut headers, &["ours", "ours_share"]);
-            let left: Vec<_> = headers.get_all(header::COOKIE).iter().collect();
-            assert_eq!(left, expected, "{lines:?}");
-        };
-        check(&["a=1; ours=2; b=\"3\""], &["a=1; b=\"3\""]);
-        check(&["ours=2", "ours_share=1; c"], &["c"]);
-        check(&["not_ours=1;ours=2"], &["not_ours=1"]);
     }
 }

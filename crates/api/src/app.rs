@@ -23,6 +23,7 @@ use super::{
     detach::Detached,
     error::Problem,
     idempotency::KeyedRequests,
+    key::Keys,
     pass::{Pass, Shares},
     readiness::ReadinessProbe,
 };
@@ -45,6 +46,8 @@ pub struct Parts {
     pub auth: Auth,
     /// Share links, each with read-only access to one terminal.
     pub shares: Shares,
+    /// Makes and checks the keys of sandboxes, volumes, ports and links.
+    pub keys: Keys,
     /// Cancelled when the server stops: streams send a notice and end.
     pub stopping: CancellationToken,
     /// Tasks that outlive their request, such as upgraded sockets; shutdown waits for them.
@@ -100,7 +103,7 @@ impl App {
         address: SocketAddr,
         store: Store,
         engine: Engine,
-        (auth, shares): (Auth, Shares),
+        (auth, shares, keys): (Auth, Shares, Keys),
         metrics: ServerMetrics,
         stopping: CancellationToken,
     ) -> App {
@@ -121,6 +124,7 @@ impl App {
             metrics,
             auth,
             shares,
+            keys,
             stopping,
             tasks: TaskTracker::new(),
         }))

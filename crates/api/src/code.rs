@@ -58,6 +58,8 @@ pub enum Code {
     OutOfTerminals,
     OutOfDescriptors,
     DiskFull,
+    PortClosed,
+    PortTimeout,
     Internal,
 }
 
@@ -136,6 +138,10 @@ impl Code {
                 (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of file descriptors")
             }
             Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
+            Code::PortClosed => (StatusCode::BAD_GATEWAY, "No program responds on the port"),
+            Code::PortTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "The program on the port did not respond in time")
+            }
             Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
         }
     }

@@ -1,6 +1,6 @@
 //! The middleware in front of every route. It denies by default.
 //!
-//! In order: `Host`, repeated headers and parameters, `Origin`, authentication, the budget of the caller's
+//! In order: `Host` (a preview link is forwarded to its port), repeated headers and parameters, `Origin`, authentication, the budget of the caller's
 //! class (see `budget`), size and rate of the body. Nothing is stored or waited for before authentication.
 //! Panics become problems, and every response gets the security headers. A route needs no token only if
 //! `open_route` lists it; a test requests all others without one.
@@ -33,7 +33,7 @@ use super::{
     idempotency::Scope,
     origin::{FetchSite, RequestOrigin, fetch_site, host, host_allowed, origin},
     pass::Pass,
-    query, sign_in_page,
+    preview, query, sign_in_page,
     slow_body::{self, Rate},
 };
 
@@ -128,6 +128,9 @@ async fn admit(
     let connection = connection.expect("the listener sets the connection");
     let host = host(request.uri(), request.headers())?;
     let allowed = |host: &Authority| host_allowed(host, connection.local, &app.settings);
+    if let Some((label, _)) = preview::split_host(&host).filter(|(_, domain)| allowed(domain)) {
+        return Ok(preview::serve(app, &connection, label, request).await);
+    }
     let derived = || doors.iter().find_map(|door| door.server_host(&host));
     if !allowed(&host) && !derived().as_ref().is_some_and(allowed) {
         return Err(Problem::new(

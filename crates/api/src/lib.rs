@@ -28,6 +28,7 @@ mod health;
 pub mod idempotency;
 mod input;
 mod interactive;
+pub mod key;
 mod leases;
 mod login;
 mod memories;
@@ -39,11 +40,14 @@ pub mod page;
 mod params;
 pub mod pass;
 mod ports;
+mod preview;
+mod preview_label;
 mod project_archive;
 mod project_cleanup;
 mod project_sessions;
 mod projects;
 mod providers;
+pub mod proxy;
 mod query;
 mod readiness;
 mod receipt;
@@ -92,6 +96,7 @@ pub fn native_routes(app: &App) -> Router {
         .merge(threads::routes())
         .merge(thread_put::routes())
         .merge(ports::routes())
+        .merge(preview::routes())
         .merge(messages::routes())
         .merge(sessions::routes())
         .merge(terminals::routes())

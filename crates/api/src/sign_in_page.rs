@@ -1,4 +1,4 @@
-//! A page for people whose browser is not signed in, in place of a problem as JSON.
+//! Pages for people in place of problems as JSON, above all for a browser that is not signed in.
 
 use axum::{
     http::{HeaderMap, HeaderValue, Method, header},
@@ -12,7 +12,8 @@ pub(super) fn is_wanted(method: &Method, path: &str, headers: &HeaderMap) -> boo
     *method == Method::GET && matches!(path, "/login" | "/docs") && accepts_html(headers)
 }
 
-fn accepts_html(headers: &HeaderMap) -> bool {
+/// Returns whether a client wants a page.
+pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     accepted.any(|value| value.to_str().is_ok_and(|value| value.contains("text/html")))
 }
@@ -28,13 +29,21 @@ pub(super) fn respond(problem: Problem) -> Response {
         Code::Unauthorized => problem.detail().to_owned(),
         _ => format!("{}; try again in a minute", problem.detail()),
     };
+    page(
+        problem,
+        (title, &detail),
+        "<p>Run <code>stead login</code> on the machine of the server and open the link that it prints. \
+         Each link works once.</p>\n<p><a href=\"/\">Open the app</a></p>",
+    )
+}
+
+/// Responds to a problem with a page: a title, a detail and advice, which is markup.
+pub(super) fn page(problem: Problem, (title, detail): (&str, &str), advice: &str) -> Response {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-         <h1>{title}</h1>\n<p>{}.</p>\n\
-         <p>Run <code>stead login</code> on the machine of the server and open the link that it prints. \
-         Each link works once.</p>\n<p><a href=\"/\">Open the app</a></p>\n</html>\n",
-        escape(&capitalize(&detail))
+         <h1>{title}</h1>\n<p>{}.</p>\n{advice}\n</html>\n",
+        escape(&capitalize(detail))
     );
     let mut response = problem.into_response();
     *response.body_mut() = page.into();

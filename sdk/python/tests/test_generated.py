@@ -37,6 +37,7 @@ SCHEMAS: list[tuple[type, str, set[str]]] = [
     (_models.SearchResult, "SearchMatches", set()),
     (_models.SandboxInfo, "SandboxView", set()),
     (_models.Snapshot, "SnapshotView", set()),
+    (_models.PortLink, "PortLink", set()),
 ]
 
 

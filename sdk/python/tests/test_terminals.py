@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import re
+import threading
+import urllib.parse
+import urllib.request
+from datetime import datetime, timezone
 
 import pytest
 from harness import Server
@@ -41,6 +46,35 @@ def test_the_prompt_is_awaited_until_the_typed_line_has_ended(terminal: Terminal
 
 def test_listening_ports_are_listed(server: Server, thread: Thread) -> None:
     assert int(server.address.rsplit(":", 1)[1]) in thread.ports()
+
+
+class Greeting(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"hello from " + self.path.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_link_opens_one_port(server: Server, client: Stead, thread: Thread) -> None:
+    thread.exec("true")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Greeting) as program:
+        threading.Thread(target=program.serve_forever, daemon=True).start()
+        link = thread.ports.link(program.server_port, expires_in_ms=60_000)
+        host = urllib.parse.urlsplit(link.url).netloc
+        assert host.startswith("p-")
+        assert link.expires_at > datetime.now(timezone.utc)
+        # Not every resolver knows the subdomains of localhost.
+        request = urllib.request.Request(f"http://{server.address}/page", headers={"Host": host})
+        with urllib.request.urlopen(request) as response:
+            assert response.read() == b"hello from /page"
+        program.shutdown()
+    with pytest.raises(stead.NotFound):
+        client.thread("missing").ports.link(80)
 
 
 def test_waiting_for_text_has_a_limit(terminal: Terminal) -> None:

@@ -181,6 +181,8 @@ const CLASSES: Record<ServerCode, ErrorClass> = {
   out_of_terminals: UnavailableError,
   out_of_descriptors: UnavailableError,
   disk_full: UnavailableError,
+  port_closed: UnavailableError,
+  port_timeout: UnavailableError,
   unreachable: UnreachableError,
   internal: InternalError,
   store_damaged: InternalError,

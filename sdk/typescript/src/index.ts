@@ -35,6 +35,7 @@ export {
   Handoffs,
 } from "./handoff.js";
 export type { ExitEvent, GapEvent, OutputEvent, OutputName } from "./output.js";
+export type { PortLinkOptions, Ports } from "./ports.js";
 export {
   type CreateSandboxOptions,
   type ForkSandboxOptions,

@@ -3,6 +3,7 @@
 import { snakeKeys } from "./case.js";
 import { ExecTarget } from "./exec.js";
 import type { Files } from "./files.js";
+import type { Ports } from "./ports.js";
 import { type Terminals, Thread } from "./thread.js";
 import { type CallOptions, fillPath, type KeyedOptions, type Transport } from "./transport.js";
 import type { Page, PageOptions, SandboxInfo, SnapshotInfo } from "./types.js";
@@ -96,9 +97,9 @@ export class Sandbox extends ExecTarget {
     return this.#latest;
   }
 
-  /** Returns the TCP ports that programs in the sandbox listen on, in ascending order. */
-  ports(options: CallOptions = {}): Promise<number[]> {
-    return this.thread.ports(options);
+  /** The TCP ports that programs in the sandbox listen on, and links to them. */
+  get ports(): Ports {
+    return this.thread.ports;
   }
 
   /** Changes the name, labels or lifetime. */

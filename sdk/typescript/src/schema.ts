@@ -1613,6 +1613,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/threads/{tid}/ports/{port}/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a link that opens a port of a thread without a token.
+         * @description The host of the link opens this port of this thread until the link expires or the thread is deleted, and nothing
+         *     else. A request through a link resumes a paused thread. The server needs a domain name: `localhost` on a loopback
+         *     address, otherwise the first of the setting `names`.
+         */
+        post: operations["threads.link_port"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/threads/{tid}/resume": {
         parameters: {
             query?: never;
@@ -1906,7 +1928,7 @@ export interface components {
          * @description The kind of a problem, for programs. The meaning of a code never changes.
          * @enum {string}
          */
-        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "not_waiting" | "echo_on" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "store_damaged" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "internal";
+        Code: "invalid_request" | "invalid_json" | "invalid_body" | "invalid_query" | "invalid_path" | "invalid_header" | "unauthorized" | "host_not_allowed" | "origin_not_allowed" | "forbidden" | "not_found" | "no_such_route" | "method_not_allowed" | "body_timeout" | "conflict" | "busy" | "version_conflict" | "lease_paused" | "not_driver" | "not_supported" | "not_running" | "not_waiting" | "echo_on" | "outcome_unknown" | "in_flight" | "gone" | "body_too_large" | "range_not_satisfiable" | "outside_route" | "not_a_file" | "is_a_directory" | "not_a_directory" | "not_empty" | "already_exists" | "quota_exceeded" | "unsupported_media_type" | "key_reused" | "unprocessable" | "too_many_terminals" | "too_many_requests" | "too_many_failures" | "overloaded" | "stopping" | "store_unavailable" | "store_damaged" | "provider_unavailable" | "unreachable" | "out_of_terminals" | "out_of_descriptors" | "disk_full" | "port_closed" | "port_timeout" | "internal";
         /** @description The receipt of a command. */
         CommandReceipt: {
             /** @description Id of the command. */
@@ -3200,6 +3222,20 @@ export interface components {
             content: string;
         };
         /**
+         * @description A preview link to create.
+         * @example {
+         *       "expires_in_ms": 3600000
+         *     }
+         */
+        NewPortLink: {
+            /**
+             * Format: int64
+             * @description Lifetime in milliseconds, 1000 to 2592000000 (30 days); a day by default. The expiry is rounded up to a
+             *     full second.
+             */
+            expires_in_ms?: number | null;
+        };
+        /**
          * @description A project to create.
          * @example {
          *       "description": "A demonstration",
@@ -3297,6 +3333,19 @@ export interface components {
              * @description Maximum cost of the instance during a session, at the configured price; 0 means no limit.
              */
             max_cost?: number | null;
+        };
+        /**
+         * @description A link that opens one port of a thread in a browser.
+         * @example {
+         *       "expires_at": "2026-11-18T09:00:00Z",
+         *       "url": "http://p-agjn7tlzwb3orzrm3kyo2yzqdqpuaa3i2jqbtqk7m6o3b2cyqzkxlwtg4u2a.localhost:7832/"
+         *     }
+         */
+        PortLink: {
+            /** @description URL of the link. Everyone who has it can use the port. */
+            url: string;
+            /** @description Time of its expiry. */
+            expires_at: string;
         };
         /** @description An error response (RFC 9457). */
         Problem: {
@@ -7754,6 +7803,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["List_ListeningPort"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "threads.link_port": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the thread */
+                tid: string;
+                /** @description Number of the TCP port */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPortLink"];
+            };
+        };
+        responses: {
+            /** @description The link */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortLink"];
                 };
             };
             /** @description An error; `code` identifies it */

@@ -3,6 +3,7 @@
 import { snakeKeys } from "./case.js";
 import { ExecTarget } from "./exec.js";
 import { Files } from "./files.js";
+import { type Ports, portsOf } from "./ports.js";
 import { Terminal } from "./terminal.js";
 import { type CallOptions, fillPath, type KeyedOptions, type Transport } from "./transport.js";
 import type {
@@ -103,6 +104,7 @@ export class Thread extends ExecTarget {
   readonly id: string;
   readonly files: Files;
   readonly terminals: Terminals;
+  readonly ports: Ports;
 
   /** @internal */
   constructor(transport: Transport, id: string) {
@@ -110,6 +112,7 @@ export class Thread extends ExecTarget {
     this.id = id;
     this.files = new Files(transport, id);
     this.terminals = new Terminals(transport, id);
+    this.ports = portsOf(transport, id);
   }
 
   info(options: CallOptions = {}): Promise<ThreadInfo> {
@@ -124,16 +127,6 @@ export class Thread extends ExecTarget {
   /** Returns the lease: the claim on compute, and the instance that runs under it. */
   lease(options: CallOptions = {}): Promise<LeaseInfo> {
     return this.transport.call("get", "/api/threads/{tid}/lease", { ...options, path: { tid: this.id } });
-  }
-
-  /**
-   * Returns the TCP ports that programs listen on, in ascending order. Without a sandbox (provider `local`) these are
-   * the ports of the machine.
-   */
-  async ports(options: CallOptions = {}): Promise<number[]> {
-    const request = { ...options, path: { tid: this.id } };
-    const found = await this.transport.call("get", "/api/threads/{tid}/ports", request);
-    return found.items.map((item) => item.port);
   }
 
   /** Pauses the instance. The next command resumes it. */

@@ -57,6 +57,7 @@ export type SearchResult = View<"SearchMatches">;
 export type HandoffInfo = View<"HandoffView">;
 export type LeaseInfo = View<"LeaseView">;
 export type MessageInfo = View<"MessageView">;
+export type PortLink = View<"PortLink">;
 export type ProviderInfo = View<"ProviderView">;
 export type SandboxInfo = View<"SandboxView">;
 export type Screen = View<"ScreenSnapshot">;

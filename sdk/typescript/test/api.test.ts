@@ -1,4 +1,8 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, get, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
 import {
   AlreadyExistsError,
   type FileEvent,
@@ -188,6 +192,26 @@ test("events arrive as they happen, and continue after an id", async () => {
     assert.equal(event.id, ended.id);
     break;
   }
+});
+
+test("a link opens one port", async () => {
+  const thread = setup.thread();
+  await thread.exec("true");
+  const program = createServer((request, response) => response.end(`hello from ${request.url}`));
+  program.listen(0, "127.0.0.1");
+  await once(program, "listening");
+  const { port } = program.address() as AddressInfo;
+  const link = await thread.ports.link(port, { expiresInMs: 60_000 });
+  const { host } = new URL(link.url);
+  assert.match(host, /^p-/);
+  assert.ok(Date.parse(link.expiresAt) > Date.now());
+  assert.ok((await thread.ports()).includes(port));
+  // Not every resolver knows the subdomains of localhost.
+  const request = get(new URL("/page", setup.server.url), { headers: { host } });
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  assert.equal(await text(response), "hello from /page");
+  program.close();
+  await assert.rejects(setup.client.threads.open("missing").ports.link(port), NotFoundError);
 });
 
 test("any operation of the API document can be called", async () => {

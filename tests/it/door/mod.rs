@@ -8,6 +8,7 @@ mod keys;
 mod lifecycle;
 mod lists;
 mod native_sandboxes;
+mod preview;
 mod sandboxes;
 mod secrets;
 mod settings;

@@ -249,6 +249,10 @@ fn listening_ports_are_listed() {
     assert!(ports.contains(&server.address.port().into()), "{listed}");
     let terminals = client.get("/api/threads/main/terminals").expect(200);
     assert_eq!(terminals["items"].as_array().unwrap().len(), 1, "{terminals}");
+    let link = data(&client, "port_link", json!({"port": 8000, "expires_in_ms": 60_000}));
+    assert!(link["url"].as_str().unwrap().starts_with("http://p-"), "{link}");
+    let refused = failure(&client, "port_link", json!({"port": 0}));
+    assert!(refused.contains("must be 1 to 65535"), "{refused}");
 }
 
 #[test]
@@ -277,7 +281,7 @@ fn unknown_names_are_refused_and_fixtures_are_off() {
         .iter()
         .map(|tool| tool["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names.len(), 19, "{names:?}");
+    assert_eq!(names.len(), 20, "{names:?}");
     for (method, params, code) in [
         ("tools/call", json!({"name": "test_simple_text"}), -32602),
         ("resources/read", json!({"uri": "test://static-text"}), -32602),

@@ -1,14 +1,13 @@
-/** The ports that programs of a thread listen on, each with its preview. */
+/** The ports that programs of a thread listen on, each with a link that opens it. */
 
 import { useState } from "preact/hooks";
-import { get, isProblem, path } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
-import { portsOf } from "../api/ports.ts";
+import { linkTo, portsOf } from "../api/ports.ts";
 import { useResource } from "../api/resource.ts";
 import type { Sandbox } from "../api/types.ts";
-import { previewAddress } from "../lib/ports.ts";
+import { attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
-import { Button, CommandLine, Copy, Failure, useModal } from "../ui/parts.tsx";
+import { Button, CommandLine, Failure, useModal } from "../ui/parts.tsx";
 import "./ports.css";
 
 interface Props {
@@ -19,15 +18,6 @@ interface Props {
 
 function PortList({ thread, isAffected }: Props) {
   const ports = useResource<number[]>(`ports ${thread}`, () => portsOf(thread), isAffected, 500);
-  const sandbox = useResource<Sandbox | null>(
-    `sandbox ${thread}`,
-    () =>
-      get<Sandbox>(path("api", "sandboxes", thread)).catch((error: unknown) => {
-        if (isProblem(error, 404)) return null;
-        throw error;
-      }),
-    () => false,
-  );
   if (ports.error !== undefined) {
     return <Failure error={ports.error} retry={ports.refresh} />;
   }
@@ -42,7 +32,7 @@ function PortList({ thread, isAffected }: Props) {
       ) : (
         <ul class="ports">
           {ports.value.map((port) => (
-            <PortRow key={port} port={port} thread={thread} sandbox={sandbox.value ?? null} />
+            <PortRow key={port} port={port} thread={thread} />
           ))}
         </ul>
       )}
@@ -54,25 +44,44 @@ function PortList({ thread, isAffected }: Props) {
 interface RowProps {
   port: number;
   thread: string;
-  sandbox: Sandbox | null;
 }
 
-function PortRow({ port, thread, sandbox }: RowProps) {
-  const preview = previewAddress(location, sandbox, port);
+const link = ({ thread, port }: RowProps): Promise<string | undefined> =>
+  attempt("Couldn't create the link.", () => linkTo(thread, port));
+
+/** Opens a port in a tab. The tab is opened at once, because browsers block tabs that a click does not open. */
+async function openPort(row: RowProps): Promise<void> {
+  const tab = window.open("about:blank", "_blank");
+  if (tab) tab.opener = null;
+  const url = await link(row);
+  if (url === undefined) tab?.close();
+  else if (tab) tab.location.replace(url);
+  else toast("Couldn't open the port: the browser blocks new tabs. Copy the link instead.");
+}
+
+async function copyLink(row: RowProps): Promise<void> {
+  const url = await link(row);
+  if (url === undefined) return;
+  await navigator.clipboard.writeText(url).then(
+    () => toast("Link copied. Everyone who has it can use the port for a day."),
+    () => toast(`Couldn't copy: the browser denies access to the clipboard. The link is ${url}`),
+  );
+}
+
+function PortRow(row: RowProps) {
   return (
     <li>
       <span class="port-head">
-        <code>{port}</code>
-        {preview && (
-          <span class="port-preview">
-            <a href={preview} target="_blank" rel="noreferrer">
-              Open preview
-            </a>
-            <Copy text={preview} label={`Copy the address of port ${port}`} />
-          </span>
-        )}
+        <code>{row.port}</code>
+        <span class="port-preview">
+          <Button aria-label={`Open port ${row.port}`} onClick={() => openPort(row)}>
+            Open
+          </Button>
+          <Button aria-label={`Copy a link to port ${row.port}`} onClick={() => copyLink(row)}>
+            Copy link
+          </Button>
+        </span>
       </span>
-      {!preview && <CommandLine text={`stead exec --thread ${thread} -- 'curl -s localhost:${port}'`} />}
     </li>
   );
 }

@@ -1,5 +1,3 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { complaints, connected, launch, person, Server, showStatus, threadPage } from "./harness.ts";
@@ -27,25 +25,14 @@ afterAll(async () => {
   await local.clear();
 });
 
-/** Creates a sandbox as a client of E2B does. */
-async function e2bSandbox(): Promise<string> {
-  const key = readFileSync(join(server.home, "token"), "utf8").trim();
-  const response = await fetch(`${server.url}/sandboxes`, {
-    method: "POST",
-    headers: { "x-api-key": key, "content-type": "application/json" },
-    body: JSON.stringify({ templateID: "base", timeout: 300 }),
-  });
-  return ((await response.json()) as { sandboxID: string }).sandboxID;
-}
-
 const SERVE =
   "cd /tmp && echo '<p>from inside' > index.html && python3 -m http.server 8765 >/dev/null 2>&1 &";
 /** Returns when the program accepts connections. */
 const WAIT = "until (exec 3<>/dev/tcp/127.0.0.1/8765) 2>/dev/null; do :; done";
 
-test("a port of a sandbox appears with a preview that opens it", async (context_) => {
+test("a port of a sandbox appears with a link that opens it", async (context_) => {
   if (missing.length > 0) return context_.skip();
-  const id = await e2bSandbox();
+  const { thread_id: id } = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", {});
   const { context, page } = await person(browser, server);
   await page.goto(threadPage(server, id));
   await connected(page);
@@ -59,10 +46,15 @@ test("a port of a sandbox appears with a preview that opens it", async (context_
   await section.locator(".ports").getByText("8765", { exact: true }).waitFor();
   const [preview] = await Promise.all([
     context.waitForEvent("page"),
-    section.getByRole("link", { name: "Open preview" }).click(),
+    section.getByRole("button", { name: "Open port 8765" }).click(),
   ]);
   await preview.getByText("from inside").waitFor();
-  expect(new URL(preview.url()).hostname).toBe(`8765-${id}.localhost`);
+  expect(new URL(preview.url()).hostname).toMatch(/^p-[a-z2-7]{61}\.localhost$/);
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+  await section.getByRole("button", { name: "Copy a link to port 8765" }).click();
+  await page.getByText("Link copied.").waitFor();
+  const copied = await page.evaluate(() => navigator.clipboard.readText());
+  expect(new URL(copied).hostname).toMatch(/^p-[a-z2-7]{61}\.localhost$/);
   expect(complaints.get(page)).toEqual([]);
   await context.close();
 });
@@ -83,7 +75,7 @@ test("the list of sandboxes shows the ports of one that runs", async (context_) 
   await open();
   const dialog = page.getByRole("dialog", { name: "Ports of served" });
   await dialog.locator(".ports").getByText("8765", { exact: true }).waitFor();
-  await dialog.getByText(`stead exec --thread ${made.thread_id} -- 'curl -s localhost:8765'`).waitFor();
+  await dialog.getByRole("button", { name: "Open port 8765" }).waitFor();
   await dialog.getByRole("button", { name: "Close" }).click();
   await context.close();
 });

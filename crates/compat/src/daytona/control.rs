@@ -319,7 +319,7 @@ pub(super) async fn preview(
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
         "url": port_url(&app, number, sandbox.id().as_str())?,
-        "token": app.keys().traffic(sandbox.id()),
+        "token": app.keys.traffic(sandbox.id()),
     })))
 }
 

@@ -15,7 +15,8 @@ use super::{
     DaytonaRefusal, ORIGIN,
     view::{find, port_url},
 };
-use adapter::{Adapter, key};
+use adapter::Adapter;
+use api::key;
 use model::ThreadId;
 use store::SandboxRecord;
 
@@ -116,7 +117,7 @@ impl FileLink {
 
 fn signing_key_of(app: &Adapter, sandbox: &SandboxRecord) -> String {
     let salt = sandbox.row.extra.get(SALT).map_or("", String::as_str);
-    app.keys().signing(sandbox.id(), salt)
+    app.keys.signing(sandbox.id(), salt)
 }
 
 /// Returns the key that signs links to files of a sandbox.
@@ -165,7 +166,7 @@ pub(super) async fn signed_preview(
         )));
     }
     let until = app.now().at.as_second() + i64::from(seconds);
-    let token = app.keys().port(sandbox.id(), number, until);
+    let token = app.keys.port(sandbox.id(), number, until);
     let token = token.ok_or_else(|| DaytonaRefusal::bad("the id of the sandbox is not a UUID"))?;
     Ok(axum::Json(json!({
         "sandboxId": sandbox.id(),
@@ -182,7 +183,7 @@ pub(super) async fn expire_preview(
 ) -> Result<StatusCode, DaytonaRefusal> {
     let sandbox = find(&app, &name).await?;
     let now = app.now().at.as_second();
-    if app.keys().opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
+    if app.keys.opens_port(&token, number, now).as_ref() != Some(sandbox.id()) {
         return Err(DaytonaRefusal::missing("the link to this port does not exist or has expired"));
     }
     let mut is_full = false;
@@ -192,7 +193,7 @@ pub(super) async fn expire_preview(
             sandbox.extra.retain(|key, port| {
                 let revoked = key.strip_prefix(REVOKED_PREFIX);
                 let port = port.parse().unwrap_or_default();
-                revoked.is_none_or(|token| app.keys().opens_port(token, port, now).is_some())
+                revoked.is_none_or(|token| app.keys.opens_port(token, port, now).is_some())
             });
             is_full = sandbox.extra.keys().filter(|key| key.starts_with(REVOKED_PREFIX)).count()
                 >= MAX_REVOKED_LINKS;

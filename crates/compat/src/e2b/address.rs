@@ -16,7 +16,8 @@ use super::{
     link::{FileQuery, Signature},
     vendor,
 };
-use adapter::{Adapter, instance::home_of, key::Operation, port::unreachable};
+use adapter::{Adapter, instance::home_of, port::unreachable};
+use api::key::Operation;
 use model::{Env, ThreadId};
 use store::SandboxRecord;
 
@@ -132,7 +133,7 @@ pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
         path.strip_prefix(CONTENT_PREFIX).and_then(|rest| rest.split_once('/'))
     {
         let given = header(headers, "authorization").and_then(|it| it.strip_prefix("Bearer "));
-        return match given.and_then(|given| app.keys().opens_volume(volume, given)) {
+        return match given.and_then(|given| app.keys.opens_volume(volume, given)) {
             Some(true) => Access::Content,
             Some(false) => Access::Refused("invalid volume key"),
             None => Access::Unclaimed,
@@ -148,7 +149,7 @@ pub fn access(app: &Adapter, request: &Request, host: &Authority) -> Access {
         return Access::OwnerOnly(named);
     }
     if let Some(token) = token {
-        return match (app.keys().opens(token), named) {
+        return match (app.keys.opens(token), named) {
             (Some(id), Some(named)) if id == named.id => Access::Granted(named),
             (Some(id), None) => Access::Granted(Addressed::daemon(id)),
             (None, Some(named)) if app.auth.token(token) => Access::Granted(named),

@@ -108,7 +108,7 @@ fn authorize(
     accepted: &[InterpreterKey],
 ) -> Result<(), E2bRefusal> {
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let keys = &app.keys();
+    let keys = &app.keys;
     let is_valid = |key: &InterpreterKey| match key {
         InterpreterKey::Access => {
             let id = given("x-access-token").and_then(|key| keys.opens(key));

@@ -9,10 +9,8 @@ use axum::{
 };
 
 use super::E2bRefusal;
-use adapter::{
-    Adapter,
-    key::{Operation, Signed},
-};
+use adapter::Adapter;
+use api::key::{Operation, Signed};
 use model::{ThreadId, Timestamp};
 
 /// The parsed query of a request to `/files`.
@@ -80,7 +78,7 @@ impl FileQuery {
             user: self.user.as_deref().unwrap_or_default(),
             until: self.expires,
         };
-        let is_signer = |id: &ThreadId| app.keys().signed(id, &signed, signature);
+        let is_signer = |id: &ThreadId| app.keys.signed(id, &signed, signature);
         let signer = match named {
             Some(named) => Some(named.clone()).filter(is_signer),
             None => app.index().ids().into_iter().find(is_signer),

@@ -27,7 +27,7 @@ pub(super) async fn find(app: &Adapter, name: &str) -> Result<SandboxRecord, E2b
 
 /// The JSON that a client needs to connect to a sandbox.
 pub(super) fn connection(app: &Adapter, sandbox: &SandboxRecord) -> Value {
-    let keys = &app.keys();
+    let keys = &app.keys;
     json!({
         "templateID": sandbox.row.template,
         "sandboxID": sandbox.id(),

@@ -26,7 +26,7 @@ impl From<E2bMount> for VolumeMount {
 }
 
 fn volume_view(app: &Adapter, volume: &Volume) -> Value {
-    let token = app.keys().volume(&volume.id);
+    let token = app.keys.volume(&volume.id);
     json!({"volumeID": volume.id, "name": volume.name, "token": token})
 }
 

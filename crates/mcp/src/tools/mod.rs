@@ -112,6 +112,14 @@ pub(crate) static CATALOG: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
             terminals::ports,
         ),
         ToolEntry::new(
+            "port_link",
+            "Link to a port",
+            "Creates a link that opens one TCP port of a thread in a browser, without a token, until it expires. \
+             Everyone who has the link can use the port.",
+            ToolEffect::Additive,
+            terminals::port_link,
+        ),
+        ToolEntry::new(
             "sandbox_create",
             "Create a sandbox",
             "Creates a sandbox and starts it. The other tools work in it by its thread_id. With a name, a \

@@ -195,6 +195,40 @@ pub(crate) async fn ports(
     Ok(ToolReply::Done { text, data: ListeningPorts { ports } })
 }
 
+/// Selects a port of a thread.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PortLinkArguments {
+    /// The TCP port, 1 to 65535.
+    port: u16,
+    /// Lifetime of the link in milliseconds, 1000 to 2592000000; a day by default.
+    expires_in_ms: Option<u64>,
+    /// Id of the thread; `main` by default.
+    thread: Option<String>,
+}
+
+/// A link that opens one port.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CreatedPortLink {
+    /// URL of the link.
+    url: String,
+    /// Time of its expiry.
+    expires_at: String,
+}
+
+pub(crate) async fn port_link(
+    call: ToolCall,
+    arguments: PortLinkArguments,
+) -> Result<ToolReply<CreatedPortLink>, ToolError> {
+    let thread = escape(call.native.thread(arguments.thread.as_deref()));
+    let path = format!("/api/threads/{thread}/ports/{}/links", arguments.port);
+    let body = json!({"expires_in_ms": arguments.expires_in_ms});
+    let made = call.native.post(&path, &body).await?.json();
+    let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
+    let data = CreatedPortLink { url: text("url"), expires_at: text("expires_at") };
+    Ok(ToolReply::Done { text: data.url.clone(), data })
+}
+
 /// Selects a version of a terminal's state.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

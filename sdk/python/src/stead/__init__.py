@@ -13,7 +13,7 @@ from ._async._commands import AsyncCommand
 from ._async._files import AsyncFiles
 from ._async._sandboxes import AsyncSandbox
 from ._async._terminals import AsyncTerminal
-from ._async._threads import AsyncThread
+from ._async._threads import AsyncPorts, AsyncThread
 from ._errors import (
     AlreadyExists,
     ApiError,
@@ -62,6 +62,7 @@ from ._models import (
     Lease,
     Match,
     Output,
+    PortLink,
     Provider,
     SandboxInfo,
     Screen,
@@ -85,7 +86,7 @@ from ._sync._commands import Command
 from ._sync._files import Files
 from ._sync._sandboxes import Sandbox
 from ._sync._terminals import Terminal
-from ._sync._threads import Thread
+from ._sync._threads import Ports, Thread
 
 __all__ = [
     "PROMPT",
@@ -93,6 +94,7 @@ __all__ = [
     "ApiError",
     "AsyncCommand",
     "AsyncFiles",
+    "AsyncPorts",
     "AsyncSandbox",
     "AsyncStead",
     "AsyncTerminal",
@@ -133,6 +135,8 @@ __all__ = [
     "NotWaiting",
     "OutcomeUnknown",
     "Output",
+    "PortLink",
+    "Ports",
     "Provider",
     "QuotaExceeded",
     "RateLimited",

@@ -213,6 +213,8 @@ BY_CODE: dict[str, type[ApiError]] = {
     "out_of_terminals": Unavailable,
     "out_of_descriptors": Unavailable,
     "disk_full": Unavailable,
+    "port_closed": Unavailable,
+    "port_timeout": Unavailable,
     "internal": InternalError,
     "store_damaged": InternalError,
 }

@@ -543,6 +543,14 @@ class SandboxInfo(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortLink(Model):
+    """A link that opens one port in a browser. Everyone who has its URL can use the port."""
+
+    url: str
+    expires_at: datetime = _parsed(parse_time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Model):
     """The saved files of a sandbox, from which others can be created."""
 

@@ -25,7 +25,7 @@ pub(in crate::e2b) async fn files(
     let path = upload::path(&app.settings.home, &hash)?;
     let present = tokio::fs::try_exists(path).await.unwrap_or(false);
     let until = app.now().at.as_second() + UPLOAD_LINK_SECONDS;
-    let signature = app.keys().upload(&hash, until);
+    let signature = app.keys.upload(&hash, until);
     let header_text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let own_scheme = app.settings.scheme().name();
     let scheme =
@@ -60,7 +60,7 @@ pub fn may_upload(app: &Adapter, method: &Method, uri: &Uri) -> bool {
         }
     }
     let (Some(until), Some(signature)) = (until, signature) else { return false };
-    app.keys().opens_upload(hash, until, &signature, app.now().at.as_second())
+    app.keys.opens_upload(hash, until, &signature, app.now().at.as_second())
 }
 
 /// Receives the archive of an upload link.

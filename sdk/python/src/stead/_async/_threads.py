@@ -5,11 +5,35 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from .._models import Lease, ThreadInfo, ThreadSummary
+from .._models import Lease, PortLink, ThreadInfo, ThreadSummary
 from .._wire import given, segment
 from ._files import AsyncFiles
 from ._http import AsyncHttp
 from ._terminals import AsyncShell, AsyncTerminal, AsyncThreadTerminals
+
+
+class AsyncPorts:
+    """The ports that programs of a thread listen on: `await thread.ports()` lists them."""
+
+    def __init__(self, http: AsyncHttp, thread_id: str) -> None:
+        self._http = http
+        self._base = f"/api/threads/{segment(thread_id)}/ports"
+
+    async def __call__(self) -> list[int]:
+        """Returns the TCP ports that programs listen on, in ascending order.
+
+        Without a sandbox (provider `local`) these are the ports of the machine.
+        """
+        found = await self._http.get(self._base)
+        return [item["port"] for item in found["items"]]
+
+    async def link(self, port: int, *, expires_in_ms: int | None = None) -> PortLink:
+        """Returns a link that opens a port in a browser, without a token, until it expires (after a day by default).
+
+        Everyone who has the link can use the port. The program need not listen yet.
+        """
+        body = given(expires_in_ms=expires_in_ms)
+        return PortLink.from_json(await self._http.post(f"{self._base}/{port}/links", body))
 
 
 class AsyncThreadShell(AsyncShell):
@@ -21,6 +45,7 @@ class AsyncThreadShell(AsyncShell):
         self._base = f"/api/threads/{segment(thread_id)}"
         self.files = AsyncFiles(http, thread_id)
         self.terminals = AsyncThreadTerminals(http, thread_id)
+        self.ports = AsyncPorts(http, thread_id)
 
     def _exec_path(self) -> str:
         return f"{self._base}/exec"
@@ -33,14 +58,6 @@ class AsyncThreadShell(AsyncShell):
     async def lease(self) -> Lease:
         """Returns the claim on compute, with the running instance."""
         return Lease.from_json(await self._http.get(f"{self._base}/lease"))
-
-    async def ports(self) -> list[int]:
-        """Returns the TCP ports that programs listen on, in ascending order.
-
-        Without a sandbox (provider `local`) these are the ports of the machine.
-        """
-        found = await self._http.get(f"{self._base}/ports")
-        return [item["port"] for item in found["items"]]
 
 
 class AsyncThread(AsyncThreadShell):

@@ -6,11 +6,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._models import Lease, ThreadInfo, ThreadSummary
+from .._models import Lease, PortLink, ThreadInfo, ThreadSummary
 from .._wire import given, segment
 from ._files import Files
 from ._http import Http
 from ._terminals import Shell, Terminal, ThreadTerminals
+
+
+class Ports:
+    """The ports that programs of a thread listen on: `thread.ports()` lists them."""
+
+    def __init__(self, http: Http, thread_id: str) -> None:
+        self._http = http
+        self._base = f"/api/threads/{segment(thread_id)}/ports"
+
+    def __call__(self) -> list[int]:
+        """Returns the TCP ports that programs listen on, in ascending order.
+
+        Without a sandbox (provider `local`) these are the ports of the machine.
+        """
+        found = self._http.get(self._base)
+        return [item["port"] for item in found["items"]]
+
+    def link(self, port: int, *, expires_in_ms: int | None = None) -> PortLink:
+        """Returns a link that opens a port in a browser, without a token, until it expires (after a day by default).
+
+        Everyone who has the link can use the port. The program need not listen yet.
+        """
+        body = given(expires_in_ms=expires_in_ms)
+        return PortLink.from_json(self._http.post(f"{self._base}/{port}/links", body))
 
 
 class ThreadShell(Shell):
@@ -22,6 +46,7 @@ class ThreadShell(Shell):
         self._base = f"/api/threads/{segment(thread_id)}"
         self.files = Files(http, thread_id)
         self.terminals = ThreadTerminals(http, thread_id)
+        self.ports = Ports(http, thread_id)
 
     def _exec_path(self) -> str:
         return f"{self._base}/exec"
@@ -34,14 +59,6 @@ class ThreadShell(Shell):
     def lease(self) -> Lease:
         """Returns the claim on compute, with the running instance."""
         return Lease.from_json(self._http.get(f"{self._base}/lease"))
-
-    def ports(self) -> list[int]:
-        """Returns the TCP ports that programs listen on, in ascending order.
-
-        Without a sandbox (provider `local`) these are the ports of the machine.
-        """
-        found = self._http.get(f"{self._base}/ports")
-        return [item["port"] for item in found["items"]]
 
 
 class Thread(ThreadShell):

@@ -1,4 +1,4 @@
-//! Keys of sandboxes, volumes, ports and uploads, and the signatures made with them.
+//! Keys of sandboxes, volumes, ports, links and uploads, and the signatures made with them.
 //!
 //! A key has one purpose: a key for a port runs no command, and a key for one file opens no other file. Every
 //! key is a keyed hash of its target and its [`Purpose`], so that no key is stored. The hashing key is
@@ -22,7 +22,7 @@ pub struct Keys([u8; 32]);
 
 /// The purpose of a key. It is part of every hash, so that a key for one purpose never serves another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     /// The daemon of a sandbox: its programs and files.
     Access,
     /// The ports that programs of a sandbox listen on.
@@ -35,6 +35,10 @@ enum Purpose {
     Volume,
     /// The upload of the files of one hash.
     Upload,
+    /// A link that opens one port of a thread, for a limited time.
+    Preview,
+    /// The short form of a thread's id in such a link.
+    PreviewThread,
 }
 
 impl Purpose {
@@ -47,6 +51,8 @@ impl Purpose {
             Purpose::Signing => "signing\0",
             Purpose::Volume => "volume\0",
             Purpose::Upload => "upload\0",
+            Purpose::Preview => "preview\0",
+            Purpose::PreviewThread => "preview thread\0",
         }
     }
 }
@@ -75,9 +81,14 @@ impl Keys {
         Keys(blake3::derive_key("stead 2026-11-15 access to one sandbox", token.as_bytes()))
     }
 
-    fn hash(&self, purpose: Purpose, target: &str) -> String {
+    /// The keyed hash of a target for a purpose.
+    pub(super) fn digest(&self, purpose: Purpose, target: &str) -> [u8; 32] {
         let text = format!("{}{target}", purpose.domain());
-        blake3::keyed_hash(&self.0, text.as_bytes()).to_hex().to_string()
+        *blake3::keyed_hash(&self.0, text.as_bytes()).as_bytes()
+    }
+
+    fn hash(&self, purpose: Purpose, target: &str) -> String {
+        blake3::Hash::from_bytes(self.digest(purpose, target)).to_hex().to_string()
     }
 
     fn token(&self, purpose: Purpose, prefix: &str, id: &ThreadId) -> String {
