@@ -126,6 +126,7 @@ export default defineConfig({
           page("Error codes", "/reference/errors"),
           page("MCP tools", "/reference/mcp"),
           page("Metrics", "/reference/metrics"),
+          page("API changelog", "/api-changelog"),
           page("Glossary", "/glossary"),
         ],
       },

@@ -111,3 +111,57 @@ fn the_document_is_written_for_strangers() {
     });
     assert!(wrong.is_empty(), "texts to rewrite: {wrong:#?}");
 }
+
+/// The operations that the API changelog leaves after all its versions, as `noun.verb METHOD /path`, and what is
+/// wrong with its rows. The newest version is at the top.
+fn logged_operations(page: &str) -> (BTreeSet<String>, Vec<String>) {
+    let (mut current, mut wrong) = (BTreeSet::new(), Vec::new());
+    for line in page.lines().rev() {
+        let cells: Vec<&str> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let ["", change @ ("added" | "changed" | "removed"), id, route, ..] = cells[..] else {
+            continue;
+        };
+        let operation = format!("{id} {route}");
+        let is_right = match change {
+            "added" => current.insert(operation),
+            "removed" => current.remove(&operation),
+            _ => current.contains(&operation),
+        };
+        if !is_right {
+            wrong.push(line.to_owned());
+        }
+    }
+    (current, wrong)
+}
+
+#[test]
+fn every_operation_is_in_the_changelog_of_the_api() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/api-changelog.md");
+    let (logged, wrong) = logged_operations(&std::fs::read_to_string(page).unwrap());
+    assert!(wrong.is_empty(), "rows that do not fit the older ones below them: {wrong:#?}");
+    let served: BTreeSet<String> = operations(&document())
+        .into_iter()
+        .map(|(name, operation)| {
+            let (method, path) = name.split_once(' ').unwrap();
+            let id = operation["operationId"].as_str().unwrap();
+            format!("{id} {} {path}", method.to_uppercase())
+        })
+        .collect();
+    let unlogged: Vec<_> = served.difference(&logged).collect();
+    assert!(unlogged.is_empty(), "add these to docs/api-changelog.md: {unlogged:#?}");
+    let gone: Vec<_> = logged.difference(&served).collect();
+    assert!(gone.is_empty(), "docs/api-changelog.md must say that these are removed: {gone:#?}");
+}
+
+#[test]
+fn the_changelog_of_the_api_is_read_from_the_oldest_version() {
+    let page = "## 2\n| change | operation | route | what |\n|---|---|---|---|\n\
+        | removed | `a.get` | `GET /a` | use b |\n| changed | `b.get` | `GET /b` | more fields |\n\
+        ## 1\n| added | `a.get` | `GET /a` | |\n| added | `b.get` | `GET /b` | |\n";
+    let (current, wrong) = logged_operations(page);
+    assert_eq!(
+        (current.into_iter().collect::<Vec<_>>(), wrong),
+        (vec!["b.get GET /b".to_owned()], vec![])
+    );
+    assert_eq!(logged_operations("| removed | `c.get` | `GET /c` |").1.len(), 1);
+}
