@@ -73,7 +73,7 @@ pub(super) fn run(args: &EnvArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the text as one word of a POSIX shell.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -1,5 +1,6 @@
 //! The command line. Every command that needs a server is a client of its HTTP API like any other.
 
+mod acp;
 mod attach;
 mod client;
 mod config;
@@ -20,6 +21,7 @@ mod raw;
 mod reconnect;
 mod sandboxes;
 mod screen;
+mod server_link;
 mod settings;
 mod share;
 mod show;
@@ -152,6 +154,8 @@ enum Verb {
     Env(env::EnvArgs),
     /// Serve MCP on standard input and output, or install it in a client
     Mcp(Box<mcp::McpArgs>),
+    /// Serve the terminals of the Agent Client Protocol on standard input and output
+    Acp(acp::AcpArgs),
     /// Show all settings, their values and where they were set
     Config(config::ConfigArgs),
     /// Render the terminal output on standard input
@@ -254,6 +258,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Handoff(verb) => handoffs::handoffs(verb).await,
         Verb::Share(verb) => share::share(verb).await,
         Verb::Mcp(args) => mcp::run(*args).await,
+        Verb::Acp(args) => acp::run(args).await,
         Verb::Providers(args) => threads::providers(args).await,
         Verb::Status(args) => threads::status(args).await,
         Verb::Login(args) => threads::login(args).await,

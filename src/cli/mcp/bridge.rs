@@ -28,7 +28,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{args::BridgeArgs, link::ServerLink};
+use super::args::BridgeArgs;
+use crate::cli::{client::escape, server_link::ServerLink};
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -123,6 +124,8 @@ struct Session {
 
 struct Bridge {
     link: ServerLink,
+    /// The path of the server's MCP endpoint, with the default thread.
+    path: String,
     output: mpsc::Sender<String>,
     session: Mutex<Option<Session>>,
     /// Held while another session is initialized.
@@ -158,7 +161,10 @@ pub(super) async fn run(args: BridgeArgs) -> anyhow::Result<ExitCode> {
         Ok::<_, std::io::Error>(())
     });
     let bridge = Arc::new(Bridge {
-        link: ServerLink::new(args.target, args.thread.as_deref()),
+        link: ServerLink::new(args.target),
+        path: args
+            .thread
+            .map_or_else(|| "/mcp".to_owned(), |thread| format!("/mcp?thread={}", escape(&thread))),
         output,
         session: Mutex::new(None),
         renewal: tokio::sync::Mutex::default(),
@@ -195,6 +201,16 @@ pub(super) async fn run(args: BridgeArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Bridge {
+    /// Sends a message, or opens the stream of the server if there is no body. Any failure means that the
+    /// connection was lost; the next call finds the server again.
+    async fn send(&self, body: Option<String>, headers: HeaderMap) -> anyhow::Result<Response> {
+        let sent = self.link.client().await?.open(&self.path, body, headers).await;
+        if sent.is_err() {
+            self.link.lost().await;
+        }
+        sent
+    }
+
     async fn receive(self: &Arc<Self>, message: Message, requests: &mut JoinSet<()>) {
         let id = message.request_id().map(Value::to_string);
         match (message.method(), id) {
@@ -239,7 +255,7 @@ impl Bridge {
 
     /// Sends an `initialize` request and keeps the session. Returns the response of the server.
     async fn open_session(&self, initialize: &str, generation: u64) -> anyhow::Result<Value> {
-        let response = self.link.send(Some(initialize.to_owned()), accept()).await?;
+        let response = self.send(Some(initialize.to_owned()), accept()).await?;
         let session_id = response.headers().get(SESSION_HEADER).cloned();
         let mut answer = Value::Null;
         let mut messages = Messages::new(response);
@@ -265,7 +281,7 @@ impl Bridge {
         self.open_session(&session.initialize, lost + 1).await?;
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         let headers = self.session_headers()?.1;
-        self.link.send(Some(initialized.to_string()), headers).await?;
+        self.send(Some(initialized.to_string()), headers).await?;
         Ok(())
     }
 
@@ -296,7 +312,7 @@ impl Bridge {
     async fn stateless_request(&self, message: &Message) -> anyhow::Result<()> {
         let mut headers = accept();
         headers.extend(message.stateless_headers(message.version().unwrap_or_default())?);
-        let response = self.link.send(Some(message.text.clone()), headers).await?;
+        let response = self.send(Some(message.text.clone()), headers).await?;
         match self.pass_on(response, message).await? {
             Answered::Yes => Ok(()),
             Answered::SessionLost | Answered::No => {
@@ -318,7 +334,7 @@ impl Bridge {
             if let Some(key) = &key {
                 headers.insert("idempotency-key", key.clone());
             }
-            let sent = self.link.send(Some(message.text.clone()), headers).await;
+            let sent = self.send(Some(message.text.clone()), headers).await;
             let outcome = match sent {
                 Ok(response) => self.pass_on(response, message).await,
                 Err(error) => Err(error),
@@ -376,7 +392,7 @@ impl Bridge {
             None => self.session_headers().map(|(_, headers)| headers),
         };
         let sent = match headers {
-            Ok(headers) => self.link.send(Some(message.text), headers).await,
+            Ok(headers) => self.send(Some(message.text), headers).await,
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
@@ -388,7 +404,7 @@ impl Bridge {
     async fn standalone_stream(&self) {
         loop {
             let Ok((generation, headers)) = self.session_headers() else { return };
-            let Ok(response) = self.link.send(None, headers).await else {
+            let Ok(response) = self.send(None, headers).await else {
                 if self.link.client().await.is_err() {
                     return;
                 }

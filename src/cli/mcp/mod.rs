@@ -4,7 +4,6 @@ mod args;
 mod bridge;
 mod entries;
 mod install;
-mod link;
 
 use std::process::ExitCode;
 

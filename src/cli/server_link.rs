@@ -1,4 +1,4 @@
-//! The connection of the bridge to a server: finds it, starts one if there is none, and finds it again.
+//! The connection of a bridge to a server: finds it, starts one if there is none, and finds it again.
 
 use std::{
     fs::OpenOptions,
@@ -8,14 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use http::HeaderMap;
-use reqwest::Response;
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep},
 };
 
-use crate::cli::client::{ApiClient, ServerArgs, escape};
+use super::client::{ApiClient, ServerArgs};
 
 /// How long to wait for a server to be ready, one that is being restarted included.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,32 +26,17 @@ const LOG_FILE: &str = "server.log";
 /// A server that was found, and may have to be found again.
 pub(super) struct ServerLink {
     target: ServerArgs,
-    path: String,
     client: Mutex<Option<ApiClient>>,
 }
 
 impl ServerLink {
-    pub(super) fn new(target: ServerArgs, thread: Option<&str>) -> ServerLink {
-        let path = match thread {
-            Some(thread) => format!("/mcp?thread={}", escape(thread)),
-            None => "/mcp".to_owned(),
-        };
-        ServerLink { target, path, client: Mutex::new(None) }
+    pub(super) fn new(target: ServerArgs) -> ServerLink {
+        ServerLink { target, client: Mutex::new(None) }
     }
 
-    /// Sends a message, or opens the stream of the server if there is no body. Any failure means that the
-    /// connection was lost; the next call finds the server again.
-    pub(super) async fn send(
-        &self,
-        body: Option<String>,
-        headers: HeaderMap,
-    ) -> anyhow::Result<Response> {
-        let client = self.client().await?;
-        let sent = client.open(&self.path, body, headers).await;
-        if sent.is_err() {
-            *self.client.lock().await = None;
-        }
-        sent
+    /// Takes note that the connection was lost; the next call of `client` finds the server again.
+    pub(super) async fn lost(&self) {
+        *self.client.lock().await = None;
     }
 
     /// Returns a client of a server that is ready. One task at a time looks for it.
