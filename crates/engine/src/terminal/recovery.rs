@@ -19,7 +19,7 @@ use super::connect::{ConnectPurpose, LOCAL_RECONNECT_TIMEOUT};
 use super::error::TerminalError;
 use super::link::{HostLink, SilenceLimits};
 use super::terminals::Terminals;
-use crate::lease::RunningInstance;
+use crate::lease::{LeaseError, RunningInstance};
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
 
 /// The first wait between two attempts to reconnect; it doubles with each.
@@ -225,6 +225,8 @@ impl Terminals {
                 Err(TerminalError::Unreachable { .. }) => {
                     deadline = tokio::time::Instant::now() + timeout;
                 }
+                // The next server finds it.
+                Err(TerminalError::Lease(LeaseError::Stopping)) => return,
                 Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
             }
             if let Some(tried) = tried.take() {

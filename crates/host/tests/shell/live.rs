@@ -344,6 +344,27 @@ fn a_script_is_applied_without_output() {
 }
 
 #[test]
+fn what_a_script_changed_is_reported_before_its_reply() {
+    let host = Host::start();
+    let mut bench = Bench::new(&host, Shell::Bash);
+    bench.session.see("$ ");
+    let seq = bench.session.client.seq();
+    let (terminal, script) = (bench.terminal.clone(), b"export Q=1".to_vec());
+    bench.session.client.send(&Request::Apply { seq, terminal, script }).unwrap();
+    let mut changed = false;
+    bench.until(|event| match event {
+        Event::StateChanged { changed: sections, .. } => {
+            changed |= sections.iter().any(|(name, _)| name == "env");
+            None
+        }
+        Event::Reply { seq: answered, .. } => (*answered == seq).then_some(()),
+        _ => None,
+    });
+    assert!(changed, "the reply came before the change");
+    bench.close();
+}
+
+#[test]
 fn a_terminal_opened_with_a_state_has_it() {
     let host = Host::start();
     let mut bench = Bench::new(&host, Shell::Bash);

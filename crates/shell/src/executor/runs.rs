@@ -146,9 +146,10 @@ impl Executor {
                 self.streams.finish(&command, finished, effects);
             }
             Job::Script { token, .. } => {
+                // The change comes first: who reads the reply has received what the script changed.
+                effects.push(Effect::Emit(DriverEvent::StateChanged { changes }));
                 let exit_code = end.exit_code;
                 effects.push(Effect::Emit(DriverEvent::Applied { token, exit_code }));
-                effects.push(Effect::Emit(DriverEvent::StateChanged { changes }));
             }
             Job::Capture => {}
         }

@@ -54,6 +54,8 @@ pub struct StateRecorder {
     env: Env,
     base: Env,
     origin: ShellOrigin,
+    /// Why the last version was not stored.
+    unstored: Option<StoreError>,
 }
 
 /// Whether the stored state of a terminal is that of its shell.
@@ -111,6 +113,7 @@ impl StateRecorder {
             env: section("env").unwrap_or_default(),
             base: section(state_sections::BASE).unwrap_or_default(),
             origin: channels.origin,
+            unstored: None,
         }
     }
 

@@ -27,7 +27,8 @@ impl StateRecorder {
                     return;
                 }
                 Err(error) => {
-                    if !self.wait_to_retry(error).await {
+                    if !self.wait_to_retry(error.clone()).await {
+                        self.unstored = Some(error);
                         return;
                     }
                 }
@@ -38,11 +39,19 @@ impl StateRecorder {
     pub(super) async fn apply(&mut self, script: Vec<u8>) -> Result<u64, TerminalError> {
         let terminal = self.id.to_string();
         self.link.call(|seq| Request::Apply { seq, terminal, script }).await?;
+        self.unstored = None;
         // The host sends the change before its reply.
         while let Ok(record) = self.records.try_recv() {
             self.record(*record, Some(Cause::Patch)).await;
         }
-        Ok(self.version)
+        if self.resync.has_changed().unwrap_or(false) {
+            self.resync.mark_unchanged();
+            self.resynchronize().await;
+        }
+        match self.unstored.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(self.version),
+        }
     }
 
     pub(super) async fn roll_back(&mut self, to: u64) -> Result<u64, TerminalError> {
