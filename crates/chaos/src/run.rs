@@ -223,7 +223,7 @@ fn describe(operation: &RegisterOperation) -> String {
 
 /// Deletes all threads and the project, and waits until the lists are empty.
 fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> {
-    let deadline = Instant::now() + DELETION_TIMEOUT;
+    let mut deadline = Instant::now() + DELETION_TIMEOUT;
     let mut left = vec!["?".to_owned()];
     while !left.is_empty() {
         if Instant::now() > deadline {
@@ -231,7 +231,11 @@ fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> 
             break;
         }
         let Ok(answer) = http.get("/api/threads?limit=200") else { continue };
-        left = names(&answer.json()["items"], "thread_id");
+        let listed = names(&answer.json()["items"], "thread_id");
+        if listed != left {
+            deadline = Instant::now() + DELETION_TIMEOUT;
+        }
+        left = listed;
         for thread in &left {
             let target = format!("/api/threads/{thread}");
             let answer = http.send(&HttpRequest::new("DELETE", &target), None);

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012.sql"),
     include_str!("migrations/0013.sql"),
     include_str!("migrations/0014.sql"),
+    include_str!("migrations/0015.sql"),
 ];
 
 /// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).
@@ -57,4 +58,38 @@ pub(super) fn migrate_to(connection: &Connection, last: usize) -> Result<(), Ope
             .map_err(StoreError::from)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(connection: &Connection, query: &str, at: usize) -> Vec<String> {
+        let mut statement = connection.prepare(query).unwrap();
+        let rows = statement.query_map([], |row| row.get(at)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    /// Without an index, the deletion of one row searches the whole table that refers to it.
+    #[test]
+    fn every_reference_has_an_index() {
+        let connection = Connection::open_in_memory().unwrap();
+        migrate(&connection).unwrap();
+        let tables = column(&connection, "SELECT name FROM sqlite_schema WHERE type = 'table'", 0);
+        let mut references = 0;
+        for table in tables {
+            for from in column(&connection, &format!("PRAGMA foreign_key_list({table})"), 3) {
+                references += 1;
+                let indexes =
+                    format!("SELECT name FROM pragma_index_list('{table}') WHERE partial = 0");
+                let found = column(&connection, &indexes, 0).iter().any(|index| {
+                    let columns =
+                        column(&connection, &format!("PRAGMA index_info(\"{index}\")"), 2);
+                    columns.first() == Some(&from)
+                });
+                assert!(found, "{table}.{from} refers to another table and has no index");
+            }
+        }
+        assert!(references > 10, "{references} references");
+    }
 }
