@@ -18,10 +18,18 @@ pub(super) struct InstanceCgroup {
 
 /// The cgroup of an instance: `stead/<instance>` below the cgroup of its host.
 pub(super) fn of_instance(host: i32, instance: &str) -> Option<PathBuf> {
+    below(&host.to_string(), instance).filter(|path| path.join("cgroup.freeze").exists())
+}
+
+/// The cgroup that a host of this process will create for an instance, if it can.
+pub(super) fn of_future_instance(instance: &str) -> Option<PathBuf> {
+    below("self", instance)
+}
+
+fn below(process: &str, instance: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let own = fs::read_to_string(format!("/proc/{host}/cgroup")).ok()?;
-    let path = directory(&mounts, &own)?.join("stead").join(instance);
-    path.join("cgroup.freeze").exists().then_some(path)
+    let own = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    Some(directory(&mounts, &own)?.join("stead").join(instance))
 }
 
 impl InstanceCgroup {

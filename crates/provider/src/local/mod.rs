@@ -57,7 +57,8 @@ struct HostLabel {
     lease_id: LeaseId,
     generation: u64,
     instance_id: InstanceId,
-    /// The cgroup of its terminals, known once the host runs.
+    /// The cgroup of its terminals. Written before the host creates it, so that it is found if the host or the server
+    /// is killed at that moment.
     #[serde(default)]
     cgroup: Option<PathBuf>,
 }
@@ -68,7 +69,7 @@ impl HostLabel {
             lease_id: intent.lease_id.clone(),
             generation: intent.generation,
             instance_id: intent.instance_id.clone(),
-            cgroup: None,
+            cgroup: cgroup::of_future_instance(intent.instance_id.as_str()),
         }
     }
 }
@@ -150,8 +151,9 @@ impl Local {
             },
             (None, Ok(())) => return Err(failed(io::Error::other("the host exited immediately"))),
         };
-        label.cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
-        if label.cgroup.is_some() {
+        let cgroup = cgroup::of_instance(host.pid(), intent.instance_id.as_str());
+        if cgroup.is_some() && cgroup != label.cgroup {
+            label.cgroup = cgroup;
             write_label(&dir, &label).map_err(failed)?;
         }
         Ok(created)
@@ -378,4 +380,32 @@ async fn concurrently_started(dir: &Path) -> io::Result<Option<HostProcess>> {
 /// Creates a directory with mode 0700, and its parents, unless it exists.
 fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The host is killed as soon as it has created its cgroup, before the server knows that it runs.
+    #[tokio::test]
+    async fn the_cgroup_of_a_host_that_was_killed_at_its_start_is_removed() {
+        let home = std::env::temp_dir().join(format!("stead-local-{}", std::process::id()));
+        let local = Local::new(&home);
+        let instance = InstanceId::fresh();
+        let intent = Intent {
+            lease_id: LeaseId::fresh(),
+            generation: 1,
+            instance_id: instance.clone(),
+            spec: serde_json::Value::Null,
+        };
+        local.prepare(&intent).unwrap();
+        let cgroup = cgroup::of_future_instance(instance.as_str());
+        let Some(cgroup) = cgroup.filter(|path| fs::create_dir_all(path).is_ok()) else {
+            eprintln!("skipped: this machine has no writable cgroups");
+            return;
+        };
+        local.end(&instance).await.unwrap();
+        assert!(!cgroup.exists(), "{} is left", cgroup.display());
+        fs::remove_dir_all(home).unwrap();
+    }
 }
