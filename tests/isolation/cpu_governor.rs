@@ -110,7 +110,12 @@ fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
         &world.home,
         &["--provider", "namespace", "--set", "sandbox.warm=0", "--set", "sandbox.disk=64m"],
     );
-    run(&world.server, "busy", "kill $computes");
+    // The loop shares half of a processor with the sandbox's host, which may be slow to greet the server.
+    wait_for("the host of the sandbox to answer", || {
+        let body = json!({"command": "kill $computes", "timeout_ms": 120_000});
+        let answer = world.server.client().post("/api/threads/busy/exec", body);
+        if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
+    });
     busy.has_processors(all);
 }
 

@@ -46,7 +46,7 @@ impl World {
             &self.terminal
         };
         let path = path.replace("{tid}", "t").replace("{sid}", "t").replace("{id}", id);
-        path.replace("{v}", "1")
+        path.replace("{v}", "1").replace("{port}", "80")
     }
 
     /// Method, path and operation of every route.

@@ -202,6 +202,6 @@ mod tests {
             assert_eq!(output["type"], "object", "{}", tool.name);
             assert!(tool.annotations.as_ref().unwrap().read_only_hint.is_some(), "{}", tool.name);
         }
-        assert_eq!(names.len(), 19);
+        assert_eq!(names.len(), 20);
     }
 }
