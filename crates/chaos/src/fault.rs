@@ -19,7 +19,7 @@ use crate::{
     report::Report,
     rng::Rng,
     server::{RunDirectory, Server, signal},
-    vendor::{BAD_MOODS, Vendor, VendorMood},
+    vendor::{BAD_MOODS, SandboxVendor, VendorMood},
 };
 
 const DAY_SECONDS: u64 = 24 * 3600;
@@ -97,7 +97,7 @@ pub struct Injector {
     /// The directory with the instances: the server's, or the vendor's.
     pub directory: RunDirectory,
     /// The vendor beneath the server, if there is one.
-    pub vendor: Option<Arc<Vendor>>,
+    pub vendor: Option<Arc<SandboxVendor>>,
     pub report: Arc<Report>,
     /// The names of instances that existed during the run.
     pub traces: Traces,

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use crate::{
-    client::{ChaosClient, Workspace, World},
+    client::{ChaosClient, FileAccess, World},
     fault::{Fault, Injector},
     http::{Http, HttpRequest},
     leftovers::Traces,
@@ -22,7 +22,7 @@ use crate::{
     register::{self, RegisterAction, RegisterOperation},
     report::Report,
     server::{RunDirectory, Server},
-    vendor::Vendor,
+    vendor::SandboxVendor,
 };
 
 /// The size of the home's file system for the fault `disk`.
@@ -92,7 +92,7 @@ pub(crate) fn print_summary(kinds: &[&'static str]) {
 
 fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> Result<()> {
     let vendor = match options.provider.as_str() {
-        "e2b" => Some(Arc::new(Vendor::start(&options.binary, directory, options.seed)?)),
+        "e2b" => Some(Arc::new(SandboxVendor::start(&options.binary, directory, options.seed)?)),
         _ => None,
     };
     let arguments = vendor.as_ref().map(|vendor| vendor.options(directory)).unwrap_or_default();
@@ -170,8 +170,8 @@ fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<Wo
             .iter()
             .any(|fault| options.faults.contains(fault)),
         workspace: match options.provider.as_str() {
-            "e2b" => Workspace::InSandbox,
-            _ => Workspace::Shared,
+            "e2b" => FileAccess::InSandbox,
+            _ => FileAccess::Shared,
         },
     };
     for index in 0..REGISTER_THREADS {

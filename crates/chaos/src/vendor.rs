@@ -49,19 +49,19 @@ const LIES: [&str; 3] = [
 
 /// The vendor and its proxy.
 #[derive(Debug)]
-pub struct Vendor {
+pub struct SandboxVendor {
     server: Server,
     directory: RunDirectory,
     proxy: SocketAddr,
     mood: Arc<Mutex<(VendorMood, Rng)>>,
 }
 
-impl Vendor {
+impl SandboxVendor {
     /// Starts a vendor whose files are below the directory of a run.
     ///
     /// # Errors
     /// If it does not become ready.
-    pub fn start(binary: &Path, run: &RunDirectory, seed: u64) -> Result<Vendor> {
+    pub fn start(binary: &Path, run: &RunDirectory, seed: u64) -> Result<SandboxVendor> {
         let directory = run.below("vendor")?;
         let server = Server::start(binary, &directory, "local", Vec::new())?;
         let to = server.http().address;
@@ -75,7 +75,7 @@ impl Vendor {
                 std::thread::spawn(move || drop(pass(client, to, proxy, &moods)));
             }
         });
-        Ok(Vendor { server, directory, proxy, mood })
+        Ok(SandboxVendor { server, directory, proxy, mood })
     }
 
     /// Returns the options of a server that runs its sandboxes here.

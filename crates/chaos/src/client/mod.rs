@@ -75,12 +75,12 @@ pub struct World {
     /// Whether faults end programs, so that typed input can be lost after it was acknowledged.
     pub programs_die: bool,
     /// Where commands find the files of the project.
-    pub workspace: Workspace,
+    pub workspace: FileAccess,
 }
 
 /// Where commands find the files of the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workspace {
+pub enum FileAccess {
     /// In a directory that all threads and the file API share.
     Shared,
     /// In the sandbox of each thread, which a vendor has.
@@ -541,12 +541,12 @@ impl ChaosClient {
     /// Returns the names in a file of a thread's workspace, which are separated by whitespace.
     fn names_in(&self, thread: &str, file: &str) -> Vec<u64> {
         let text = match self.world.workspace {
-            Workspace::Shared => {
+            FileAccess::Shared => {
                 let target = format!("/api/threads/{thread}/fs/read?path=/workspace/{file}");
                 let answer = self.get_with_retries(&target).filter(|answer| answer.status == 200);
                 answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned())
             }
-            Workspace::InSandbox => self.print_file(thread, file),
+            FileAccess::InSandbox => self.print_file(thread, file),
         };
         text.unwrap_or_default().split_whitespace().filter_map(plan::parse_name).collect()
     }
