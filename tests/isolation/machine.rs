@@ -104,7 +104,9 @@ fn a_sandbox_is_made_from_an_imported_image() {
     let names: Vec<&str> =
         listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["from-dir", "from-tar"], "{listed}");
-    assert!(stead(&["image", "rm", "from-tar"]).status.success());
+    let refused = stead(&["image", "rm", "from-tar"]);
+    assert!(!refused.status.success(), "an image in use is removed: {refused:?}");
+    assert!(stead(&["image", "rm", "--force", "from-tar"]).status.success());
     let body = json!({"provider": "namespace", "sandbox": {"image": "from-tar"}});
     world.server.client().put("/api/threads/late", body).problem(400);
     assert!(!stead(&["image", "import", "none", "/proc/self/status"]).status.success());

@@ -22,7 +22,7 @@ The longest file has 7 lines.
 DEEP_AGENT = "[0, 1, 4, 9]\n[0, 1, 4, 9, 16, 25]\nThe squares are in order.\n"
 TAKE_OVER = "watcher sees: Deploy to production? [yes/no]\nagent sees: deploying: yes\n"
 MCP_CLIENT = """\
-tools: 19
+tools: 20
 the shell kept: hello from /tmp
 the long command is running
 its output: built
