@@ -164,3 +164,26 @@ async fn receive(
     }
     if pending.len() > MAX_LINE_CHARS { Err(io::ErrorKind::InvalidData.into()) } else { Ok(true) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bridge_that_acknowledges_nothing_is_given_up() {
+        let (output, from_bridge) = mpsc::channel(8);
+        let (to_bridge, mut input) = mpsc::channel(8);
+        output.send(Bytes::from(format!("{READY} name\n"))).await.unwrap();
+        let channel = Channel { output: from_bridge, input: to_bridge };
+        let mut stream = join(channel, "name").await.unwrap();
+        stream.write_all(b"lost").await.unwrap();
+        let first = input.recv().await.unwrap();
+        let mut repeated = 0;
+        while let Some(line) = input.recv().await {
+            assert_eq!(line, first);
+            repeated += 1;
+        }
+        assert_eq!(repeated, 3);
+        assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    }
+}

@@ -104,7 +104,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_is_killed_at_its_deadline() {
-        let ended = call("sleep", &["600"], Duration::from_millis(20)).run().await;
+        let (mut reader, writer) = io::pipe().unwrap();
+        let sleep = call("sleep", &["600"], Duration::from_millis(20));
+        let ended = ProgramCall { lock: writer.into(), ..sleep }.run().await;
         assert!(matches!(ended, Err(ProgramError::TimedOut(_))), "{ended:?}");
+        // The pipe ends with the last process that holds it.
+        assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 }
