@@ -5,6 +5,7 @@
 //! bypasses it.
 
 pub mod program;
+pub mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -13,8 +13,6 @@ use reqwest::{Body, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use super::websocket::{UpgradeError, WebSocket, upgrade};
 use provider::ProviderError;
@@ -242,25 +240,11 @@ fn in_chunks(body: Bytes, progress: UploadProgress) -> Body {
     Body::wrap_stream(chunks)
 }
 
-/// TLS with the well-known certificate authorities and those in `SSL_CERT_FILE`.
-fn tls_config() -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
-        let certificates = CertificateDer::pem_file_iter(file).into_iter().flatten().flatten();
-        roots.add_parsable_certificates(certificates);
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
 impl VendorClient {
     pub(super) fn new(vendor: &'static str) -> io::Result<Self> {
         let client = reqwest::Client::builder()
             .user_agent(concat!("stead/", env!("CARGO_PKG_VERSION")))
-            .tls_backend_preconfigured(tls_config()?)
+            .tls_backend_preconfigured(base::outbound::tls::client_config()?)
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)

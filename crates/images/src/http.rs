@@ -1,13 +1,10 @@
 //! The HTTP client of registries. It has no request and no read without a deadline.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use reqwest::Url;
-use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use base::outbound::bounded;
 
@@ -37,7 +34,7 @@ impl RegistryHttp {
     pub(crate) fn new() -> io::Result<Self> {
         let client = reqwest::Client::builder()
             .user_agent(concat!("stead/", env!("CARGO_PKG_VERSION")))
-            .tls_backend_preconfigured(tls_config()?)
+            .tls_backend_preconfigured(base::outbound::tls::client_config()?)
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -100,20 +97,6 @@ impl RegistryResponse {
             Err(late) => Err(RequestError::Failed(late.to_string())),
         }
     }
-}
-
-/// TLS with the well-known certificate authorities and those in `SSL_CERT_FILE`.
-fn tls_config() -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
-        let certificates = CertificateDer::pem_file_iter(file).into_iter().flatten().flatten();
-        roots.add_parsable_certificates(certificates);
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// The last error of the chain names the cause.
