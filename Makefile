@@ -21,7 +21,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos short-chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -171,15 +171,6 @@ chaos: build chaos-build ## run random operations under faults for SECONDS (1800
 
 power-cut: build chaos-build ## simulate CUTS (200) power cuts at random block writes; needs root
 	$(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 20 --cuts $(CUTS) $(if $(SEED),--seed $(SEED))
-
-# The short forms on the binary of the tests, with fixed seeds so that every run tests the same plan. They join `make test` once
-# the open findings of docs/reliability.md are fixed.
-short-chaos: test-bin ## run 25 seconds of chaos and 20 power cuts
-	$(CARGO) build --workspace --bins
-	$(dir $(TEST_BIN))chaos --bin $(TEST_BIN) --seconds 25 --faults $(CHAOS_FAULTS) --seed 1
-	@if [ "$$(id -u)" = 0 ] && [ -e /dev/fuse ] && [ -e /dev/loop-control ]; then \
-	  $(dir $(TEST_BIN))chaos power-cut --bin $(TEST_BIN) --clients 4 --seconds 5 --cuts 20 --seed 1; \
-	else echo "power-cut: skipped, it needs root, /dev/fuse and loop devices"; fi
 
 fmt: ## format everything
 	$(CARGO) fmt --all
