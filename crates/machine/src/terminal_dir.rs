@@ -3,12 +3,12 @@
 //! A terminal's directory outlives instances, and the server reads it under one path; but only the host of
 //! its own sandbox may see it. So the directory is moved into the instance's directory and replaced by a
 //! link; when the instance ends it is moved back. Each move exchanges two names atomically, so the path is
-//! always valid.
+//! always valid. The link is relative, so a home directory can be copied to another path.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags};
 
@@ -17,16 +17,17 @@ pub(crate) fn move_in(area: &Path, terminal: &str, outside: &Path) -> io::Result
     let inside = area.join(terminal);
     match fs::symlink_metadata(outside) {
         Ok(kind) if kind.is_symlink() => {
-            let at = fs::read_link(outside)?;
-            if at == inside && inside.is_dir() {
+            let at = linked(outside)?;
+            if at.as_deref() == Some(&*inside) {
                 return Ok(());
             }
             // The previous instance crashed: take the directory from there.
-            if at.is_dir() {
-                move_out(&at, outside)?;
-            } else {
-                fs::remove_file(outside)?;
-                fs::create_dir_all(outside)?;
+            match at {
+                Some(at) => move_out(&at, outside)?,
+                None => {
+                    fs::remove_file(outside)?;
+                    fs::create_dir_all(outside)?;
+                }
             }
         }
         Ok(_) => {}
@@ -41,8 +42,35 @@ pub(crate) fn move_in(area: &Path, terminal: &str, outside: &Path) -> io::Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    symlink(&inside, &inside)?;
+    symlink(relative(outside, &inside), &inside)?;
     exchange(&inside, outside)
+}
+
+/// The directory that the link at `outside` leads to, if it exists.
+fn linked(outside: &Path) -> io::Result<Option<PathBuf>> {
+    let target = fs::read_link(outside)?;
+    let home = outside.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    if let Ok(below) = target.strip_prefix("..") {
+        return Ok(Some(home.join(below)).filter(|at| at.is_dir()));
+    }
+    // Links of earlier versions are absolute, and the home directory may have been copied since.
+    let mut below = target.components();
+    while below.next().is_some() {
+        let at = home.join(&below);
+        if at != home && at.is_dir() {
+            return Ok(Some(at));
+        }
+    }
+    Ok(Some(target).filter(|at| at.is_dir()))
+}
+
+/// What a link at `outside`, in a directory of the home directory, contains to lead to `inside`.
+fn relative(outside: &Path, inside: &Path) -> PathBuf {
+    let home = outside.parent().and_then(Path::parent);
+    match home.and_then(|home| inside.strip_prefix(home).ok()) {
+        Some(below) => Path::new("..").join(below),
+        None => inside.to_owned(),
+    }
 }
 
 /// Moves a terminal's directory back to the path that the server reads.
@@ -60,7 +88,7 @@ pub(crate) fn move_all_out(area: &Path, terminals: &Path) -> io::Result<()> {
     };
     for entry in entries.flatten() {
         let (inside, outside) = (entry.path(), terminals.join(entry.file_name()));
-        let ours = fs::read_link(&outside).is_ok_and(|at| at == inside);
+        let ours = matches!(linked(&outside), Ok(Some(at)) if at == inside);
         if ours && entry.file_type()?.is_dir() {
             move_out(&inside, &outside)?;
         }
@@ -114,6 +142,27 @@ mod tests {
     }
 
     #[test]
+    fn a_home_directory_can_be_moved_with_its_terminals() {
+        let old = scratch("old-path");
+        let new = old.with_file_name(format!("stead-new-path-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&new);
+        let (absolute, link) = (old.join("sandboxes/one/t/term_2"), old.join("terminals/term_2"));
+        fs::create_dir_all(&absolute).unwrap();
+        fs::write(absolute.join("log"), "kept").unwrap();
+        symlink(&absolute, &link).unwrap();
+        move_in(&old.join("sandboxes/one/t"), "term_1", &old.join("terminals/term_1")).unwrap();
+        fs::write(old.join("terminals/term_1/log"), "kept").unwrap();
+        fs::rename(&old, &new).unwrap();
+        fs::create_dir_all(new.join("sandboxes/two/t")).unwrap();
+        for terminal in ["term_1", "term_2"] {
+            let outside = new.join("terminals").join(terminal);
+            move_in(&new.join("sandboxes/two/t"), terminal, &outside).unwrap();
+            assert_eq!(fs::read_to_string(outside.join("log")).unwrap(), "kept");
+        }
+        fs::remove_dir_all(&new).unwrap();
+    }
+
+    #[test]
     fn a_deleted_terminal_is_moved_in_again_without_its_old_files() {
         let home = scratch("deleted");
         let area = home.join("one/t");
@@ -126,7 +175,7 @@ mod tests {
             fs::write(outside.join("log"), "old").unwrap();
             remove(&outside);
             move_in(&area, "term_1", &outside).unwrap();
-            assert!(inside.is_dir() && fs::read_link(&outside).unwrap() == inside);
+            assert!(inside.is_dir() && linked(&outside).unwrap().unwrap() == inside);
             assert!(!inside.join("log").exists());
         }
         // A crash between the link and the exchange leaves a link to itself inside.

@@ -56,8 +56,8 @@ pub fn remove(terminal: &Path) {
 /// If a file cannot be removed.
 pub fn remove_terminal(terminal: &Path) -> io::Result<()> {
     remove(terminal);
-    if let Ok(directory) = fs::read_link(terminal) {
-        remove_all(&directory)?;
+    if let (Ok(target), Some(parent)) = (fs::read_link(terminal), terminal.parent()) {
+        remove_all(&parent.join(target))?;
     }
     remove_all(terminal)
 }
