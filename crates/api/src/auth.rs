@@ -113,7 +113,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Accepts `token` and the credentials in the store. Tokens that differ from `token` are revoked.
+    /// Accepts `token` and the credentials in the store. A new token revokes the one before it, and signs out the
+    /// browsers that were signed in by it.
     pub async fn load(store: Store, token: &str, mode: AuthMode) -> Result<Auth, AuthError> {
         let now = Timestamp::now();
         let token = AccessToken::read(token);
@@ -130,8 +131,8 @@ impl Auth {
             known.push(KnownToken { digest: Digest(hash), principal, token_id, until });
         }
         if !known.iter().any(|one| one.principal == Principal::Token && one.digest.is(&digest)) {
-            // The file was replaced, or this is the first start: earlier tokens are revoked.
-            for old in known.extract_if(.., |one| one.principal == Principal::Token) {
+            // The file was replaced, or this is the first start.
+            for old in known.drain(..) {
                 store.revoke_token(&old.token_id, now).await?;
             }
             let row = row("home", SCOPE_TOKEN, now, None);
@@ -305,12 +306,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replaced_token_file_revokes_the_old_token() {
-        let home = tempfile::tempdir().unwrap();
-        assert!(load(&home, "old").await.token("old"));
+    async fn a_replaced_token_file_revokes_the_old_token_and_signs_browsers_out() {
+        let (home, now) = (tempfile::tempdir().unwrap(), Instant::now());
+        let old = load(&home, "old").await;
+        assert!(old.token("old"));
+        let session = old.sign_in(&old.code(now).unwrap(), now).await.unwrap().unwrap();
         let auth = load(&home, "new").await;
-        assert!(auth.token("new") && !auth.token("old"));
-        assert!(!load(&home, "new").await.token("old"));
+        assert!(auth.token("new") && !auth.token("old") && !auth.session(&session));
+        let next = load(&home, "new").await;
+        assert!(!next.token("old") && !next.session(&session));
     }
 
     #[tokio::test]
