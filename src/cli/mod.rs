@@ -29,6 +29,7 @@ mod sse;
 mod terminals;
 mod threads;
 mod trust;
+mod upgrade;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -162,6 +163,8 @@ enum Verb {
     Screen(screen::ScreenArgs),
     /// Check whether this machine can run sandboxes, and how to fix what is missing
     Doctor(machine::DoctorArgs),
+    /// Check whether this version can take over a home directory
+    Upgrade(upgrade::UpgradeArgs),
     /// Manage the images (root file systems) of sandboxes
     #[command(subcommand, alias = "images")]
     Image(images::ImageVerb),
@@ -205,6 +208,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Screen(args) => screen::run(&args),
         Verb::Doctor(args) => machine::doctor(&args),
         Verb::Image(verb) => images::run(&verb),
+        Verb::Upgrade(args) => upgrade::run(&args),
         Verb::Man { directory } => {
             clap_mangen::generate_to(Cli::command(), &directory)
                 .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
@@ -267,6 +271,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         | Verb::Env(_)
         | Verb::Doctor(_)
         | Verb::Image(_)
+        | Verb::Upgrade(_)
         | Verb::Screen(_)
         | Verb::Man { .. }
         | Verb::Completions { .. } => {

@@ -21,6 +21,7 @@ mod lock;
 mod page;
 mod private;
 mod projects;
+mod rehearsal;
 mod relocate;
 mod removals;
 mod retention;
@@ -54,6 +55,7 @@ pub use ledger::LedgerEntry;
 pub use lock::{HomeLock, LockError};
 pub use page::{BadCursor, Cursor, Page, PageRequest};
 pub use projects::{ProjectFilter, ProjectUsage};
+pub use rehearsal::{Rehearsal, rehearse};
 pub use removals::{DeletedRows, UnfinishedRemoval};
 pub use retention::{Pruned, Retention};
 pub use sandbox_records::{

@@ -35,6 +35,12 @@ pub(super) fn check_library() -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Number of the last applied migration.
+pub(super) fn applied(connection: &Connection) -> Result<usize, StoreError> {
+    let applied: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(usize::try_from(applied).unwrap_or(usize::MAX))
+}
+
 /// Applies all missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
     migrate_to(connection, MIGRATIONS.len())
@@ -42,10 +48,7 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), OpenError> {
 
 /// Applies the missing migrations up to this number.
 pub(super) fn migrate_to(connection: &Connection, last: usize) -> Result<(), OpenError> {
-    let applied: u32 = connection
-        .query_row("PRAGMA user_version", [], |row| row.get(0))
-        .map_err(StoreError::from)?;
-    let applied = usize::try_from(applied).unwrap_or(usize::MAX);
+    let applied = applied(connection)?;
     if applied > MIGRATIONS.len() {
         return Err(OpenError::TooNew { found: applied, known: MIGRATIONS.len() });
     }
