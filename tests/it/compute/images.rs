@@ -1,6 +1,10 @@
 //! Sandboxes and containers from images that we pull ourselves.
 
-use std::{fs, process::Output};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    process::Output,
+};
 
 use machine::namespace::Check;
 use serde_json::{Value, json};
@@ -42,6 +46,11 @@ fn serve(home: &Home) -> String {
 fn check_settings(client: &Client, terminal: &Value) {
     let printed = exec(client, terminal, "echo $GREETING, $USER in $HOME; pwd");
     assert_eq!(printed, "hello image, app in /tmp\n/etc\n");
+}
+
+/// An address of this machine at which nothing listens.
+fn closed_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// The names of the unpacked images.
@@ -102,8 +111,18 @@ fn a_sandbox_starts_from_an_image_of_a_registry_and_keeps_it() {
     let absent = image.replace("small:1", "absent:1");
     client.put("/api/threads/absent", json!({"sandbox": {"image": absent}})).expect_success();
     let refused = client.post("/api/threads/absent/exec", json!({"command": "true"}));
-    assert!((400..600).contains(&refused.status), "{}", refused.text());
-    assert!(refused.text().contains("absent"), "{}", refused.text());
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(refused.text().contains("absent:1 does not exist in registry"), "{}", refused.text());
+    let refused = client.post("/api/sandboxes", json!({"image": absent}));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    for (malformed, word) in [("no/such image", "REGISTRY/"), ("small", "stead image pull")] {
+        let refused = client.post("/api/sandboxes", json!({"image": malformed}));
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains(word), "{}", refused.text());
+    }
+    let down = format!("{}/small:1", closed_address());
+    let failed = client.post("/api/sandboxes", json!({"image": down}));
+    assert_eq!(failed.status, 503, "{}", failed.text());
     let bare = client.put("/api/threads/bare", json!({"sandbox": {"image": "small"}}));
     assert!((400..500).contains(&bare.status), "{}", bare.text());
 
