@@ -3,13 +3,18 @@
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
     process::Output,
 };
 
 use machine::namespace::Check;
 use serde_json::{Value, json};
 
-use super::{containers::small_root, namespace, registry};
+use super::{
+    containers::{add_program, small_root},
+    namespace, registry,
+};
 use crate::harness::{Client, Home, Server, engines, run, wait_long};
 
 fn stead(home: &Home, arguments: &[&str]) -> Output {
@@ -155,6 +160,119 @@ fn a_container_uses_an_image_that_we_pulled() {
         check_settings(&client, &terminal);
         client.delete("/api/threads/pulled").expect_success();
         wait_long("the container to be removed", || {
+            let left = engine.containers(home.path());
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+    }
+}
+
+/// Serves an image with bash, a program in a directory of its own, and settings that lead there.
+fn serve_with_bash(home: &Home) -> String {
+    let source = home.path().join("source");
+    small_root(&source);
+    add_program(&source, Path::new("/bin/bash"), "bin/bash");
+    for name in ["rm", "cp", "tar", "chmod", "dirname"] {
+        symlink("busybox", source.join("bin").join(name)).unwrap();
+    }
+    fs::create_dir_all(source.join("opt/bin")).unwrap();
+    let program = source.join("opt/bin/greet");
+    fs::write(&program, "#!/bin/sh\necho $GREETING in $PWD\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let env = ["GREETING=hello image", "PATH=/opt/bin:/usr/bin:/bin"];
+    let settings = json!({"Env": env, "WorkingDir": "/etc"});
+    format!("{}/small:1", registry::serve_configured(&source, &settings))
+}
+
+/// Builds a template of E2B from an image; returns its status.
+fn build_template(client: &Client, name: &str, image: &str) -> Value {
+    let made = client.post("/v3/templates", json!({"name": name})).expect(202);
+    let text = |field: &str| made[field].as_str().unwrap().to_owned();
+    let (template, build) = (text("templateID"), text("buildID"));
+    let steps = json!([{"type": "RUN", "args": ["greet > built"]}]);
+    client
+        .post(
+            &format!("/v2/templates/{template}/builds/{build}"),
+            json!({"fromImage": image, "steps": steps}),
+        )
+        .expect_success();
+    wait_long("the build to end", || {
+        let status =
+            client.get(&format!("/templates/{template}/builds/{build}/status")).expect(200);
+        match status["status"].as_str() {
+            Some("ready" | "error") => Ok(status),
+            _ => Err(status),
+        }
+    })
+}
+
+/// Creates a sandbox of Daytona from a Dockerfile; returns its id.
+fn build_sandbox(client: &Client, dockerfile: &str) -> String {
+    let request = json!({"buildInfo": {"dockerfileContent": dockerfile}});
+    let made = client.post("/daytona/sandbox", request).expect(200);
+    let id = made["id"].as_str().unwrap().to_owned();
+    wait_long("the sandbox to start", || {
+        let found = client.get(&format!("/daytona/sandbox/{id}"));
+        let state = found.json()["state"].clone();
+        if state == "started" { Ok(()) } else { Err(found.text()) }
+    });
+    id
+}
+
+/// Checks that what E2B and Daytona build from an image has its files and its settings.
+fn check_builds(client: &Client, image: &str) {
+    let ran = |thread: &str, command: &str| {
+        let answer =
+            client.post(&format!("/api/threads/{thread}/exec"), json!({"command": command}));
+        answer.expect(200)["stdout"].as_str().unwrap().to_owned()
+    };
+    let status = build_template(client, "of-image", image);
+    assert_eq!(status["status"], "ready", "{status}");
+    let made = client.post("/v2/sandboxes", json!({"templateID": "of-image"})).expect(201);
+    let e2b = made["sandboxID"].as_str().unwrap().to_owned();
+    assert_eq!(
+        ran(&e2b, "cat mark built; greet"),
+        "of the image\nhello image in /etc\nhello image in /etc\n"
+    );
+
+    let steps = build_sandbox(client, &format!("FROM {image}\nRUN greet > built\n"));
+    assert_eq!(ran(&steps, "cat mark built"), "of the image\nhello image in /etc\n");
+    let plain = build_sandbox(client, &format!("FROM {image}\n"));
+    assert_eq!(ran(&plain, "cat mark; greet"), "of the image\nhello image in /etc\n");
+
+    let absent = build_template(client, "absent", &image.replace("small:1", "absent:1"));
+    let reason = absent["reason"]["message"].as_str().unwrap();
+    assert!(absent["status"] == "error" && reason.contains("absent:1"), "{absent}");
+    for sandbox in [e2b, steps, plain] {
+        client.delete(&format!("/api/threads/{sandbox}")).expect_success();
+    }
+}
+
+#[test]
+fn templates_of_other_apis_start_from_an_image_of_a_registry() {
+    let home = Home::new();
+    let missing = Check::inspect(&namespace(home.path())).missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+        return;
+    }
+    let image = serve_with_bash(&home);
+    let arguments = ["--provider", "namespace", "--set", "sandbox.warm=0"];
+    let more = ["--set", "sandbox.egress=none", "--set", "sandbox.disk=64m"];
+    let server = Server::start_with(&home, &[&arguments[..], &more].concat());
+    check_builds(&server.client(), &image);
+}
+
+#[test]
+fn templates_of_other_apis_start_from_an_image_in_a_container() {
+    for (_, engine) in engines() {
+        let home = Home::new();
+        let image = serve_with_bash(&home);
+        let host = format!("docker.host={}", engine.address());
+        let arguments = ["--provider", "docker", "--set", &host, "--set", "sandbox.warm=0"];
+        let more = ["--set", "sandbox.egress=none", "--set", "sandbox.disk=64m"];
+        let server = Server::start_with(&home, &[&arguments[..], &more].concat());
+        check_builds(&server.client(), &image);
+        wait_long("the containers to be removed", || {
             let left = engine.containers(home.path());
             if left.is_empty() { Ok(()) } else { Err(left) }
         });

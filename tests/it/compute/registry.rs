@@ -17,12 +17,8 @@ const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// Content type and body by path.
 type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
 
-/// Serves an image `small:1` with the files of a directory until the process ends; returns the address.
-pub fn serve(root: &Path) -> SocketAddr {
-    serve_configured(root, &json!({}))
-}
-
-/// Serves an image `small:1` with these settings for programs.
+/// Serves an image `small:1` with the files of a directory, and with these settings for programs, until the
+/// process ends; returns the address.
 pub fn serve_configured(root: &Path, settings: &Value) -> SocketAddr {
     let mut builder = tar::Builder::new(Vec::new());
     builder.follow_symlinks(false);

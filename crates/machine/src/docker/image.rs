@@ -43,7 +43,7 @@ pub(super) struct EngineImage {
     /// The engine's name for it.
     pub(super) reference: String,
     programs: ImagePrograms,
-    /// What the image says about programs; nothing for an image of the engine.
+    /// What the image says about programs.
     pub(super) settings: ImageSettings,
 }
 
@@ -111,7 +111,9 @@ impl Images {
         let (reference, settings) = match imported {
             None => {
                 let pulled = self.loading.with(name, self.pulled(engine, name)).await?;
-                (pulled, ImageSettings::default())
+                let settings =
+                    settings_of(engine, &pulled).await.map_err(engine::failed(PULLING))?;
+                (pulled, settings)
             }
             Some((repository, root, _guarded)) => {
                 let read = root.clone();
@@ -264,6 +266,12 @@ async fn has(engine: &ContainerEngine, reference: &str) -> Result<bool, Error> {
         Err(error) if engine::is_missing(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// What an image of the engine says about programs.
+async fn settings_of(engine: &ContainerEngine, name: &str) -> Result<ImageSettings, Error> {
+    let config = engine.client.inspect_image(name).await?.config.unwrap_or_default();
+    Ok(ImageSettings::of_config(config.env.unwrap_or_default(), config.working_dir))
 }
 
 /// Converts the error of an engine's pull. Engines report what a registry answered as text, most with status 500.

@@ -1,0 +1,194 @@
+//! The base of a build: a template, a snapshot, an image, or the files of a provider.
+//!
+//! The provider finds an image as it does for any sandbox: one that an operator imported, one that was pulled, or
+//! one that it pulls from its registry.
+
+use super::{
+    log::{BuildLog, Level},
+    new_sandbox,
+    plan::Base,
+    template::{TemplateBase, image_template, is_of_build, split_tag},
+};
+use crate::{Adapter, home::PROGRAMS, vendor::VendorApi};
+use api::error::{Code, Problem};
+use files::{FileError, FileKind, Relative};
+use machine::is_image_name;
+use model::{BuildId, Made};
+use provider::ImageShell;
+use store::SandboxRecord;
+
+/// The images that clients name by default. They stand for the files of the provider.
+const DEFAULT_IMAGES: [&str; 3] = ["e2bdev/base", "e2bdev/code-interpreter", "daytonaio/sandbox"];
+/// The shell that runs the steps of a build and the programs of its sandboxes.
+const SHELL: &str = "/bin/bash";
+/// Variables of the account, which is the same whatever the image.
+const ACCOUNT_VARIABLES: [&str; 3] = ["HOME", "USER", "LOGNAME"];
+
+/// The files that a build starts from.
+enum BaseFiles {
+    Template(TemplateBase),
+    /// Those of the snapshot or provider with this name.
+    Named(String),
+    /// Those of an image, by the name under which the provider knows or pulls it.
+    Image(String),
+    /// Those of the provider, for an image that stands for them.
+    Default,
+}
+
+impl Adapter {
+    /// Whether a build with this base starts from the files of an image.
+    pub async fn starts_from_image(
+        &self,
+        vendor: &'static dyn VendorApi,
+        base: &Base,
+    ) -> Result<bool, Problem> {
+        Ok(matches!(self.base_files(vendor, base).await?, BaseFiles::Image(_)))
+    }
+
+    /// Creates the sandbox of a build. Returns it with the settings of its base.
+    pub(super) async fn build_sandbox(
+        &self,
+        vendor: &'static dyn VendorApi,
+        build: &BuildId,
+        base: &Base,
+        log: &mut BuildLog,
+    ) -> Result<(SandboxRecord, Made), Problem> {
+        let own = self.build_provider()?;
+        let (Base::Template(name) | Base::Image(name)) = base;
+        log.add(Level::Info, &format!("FROM {name}"));
+        let create = |from: String| self.create_sandbox(new_sandbox(vendor, build, from));
+        match self.base_files(vendor, base).await? {
+            BaseFiles::Template(template) => Ok((create(template.snapshot).await?, template.made)),
+            BaseFiles::Named(from) => Ok((create(from).await?, Made::default())),
+            BaseFiles::Default => {
+                if let Base::Image(image) = base {
+                    let remark = format!(
+                        "image {image} stands for the files of provider {own} \
+                         (`stead image import` adds another one of this name)"
+                    );
+                    log.add(Level::Warn, &remark);
+                }
+                Ok((create(own).await?, Made::default()))
+            }
+            BaseFiles::Image(image) => {
+                let sandbox = create(image_template(&own, &image)).await;
+                let sandbox = sandbox.map_err(|problem| match problem.code() {
+                    Code::ProviderUnavailable | Code::Unreachable => {
+                        let advice = "`stead image import` adds an image without its registry";
+                        Problem::new(problem.code(), format!("{}; {advice}", problem.detail()))
+                    }
+                    _ => problem,
+                })?;
+                let made = self.image_settings(&sandbox, name).await?;
+                Ok((sandbox, made))
+            }
+        }
+    }
+
+    async fn base_files(
+        &self,
+        vendor: &'static dyn VendorApi,
+        base: &Base,
+    ) -> Result<BaseFiles, Problem> {
+        let (Base::Template(name) | Base::Image(name)) = base;
+        let images_may_be_templates = vendor.images_may_be_templates();
+        let template = match base {
+            Base::Template(_) => self.template_base(vendor, name).await?,
+            Base::Image(_) if images_may_be_templates => {
+                self.template_base(vendor, name).await.unwrap_or_default()
+            }
+            Base::Image(_) => None,
+        };
+        if let Some(template) = template {
+            return Ok(BaseFiles::Template(template));
+        }
+        let is_known = self.leases.providers().named(name).is_ok()
+            || (self.snapshots().await.unwrap_or_default().contains_key(name)
+                && !is_of_build(name));
+        match base {
+            Base::Template(name) if is_known => Ok(BaseFiles::Named(name.clone())),
+            Base::Image(name) if is_known && images_may_be_templates => {
+                Ok(BaseFiles::Named(name.clone()))
+            }
+            Base::Template(name) if name == "base" => Ok(BaseFiles::Default),
+            Base::Template(name) => {
+                let detail = format!("template '{name}' not found");
+                Err(Problem::new(Code::NotFound, detail))
+            }
+            Base::Image(image) => Ok(match self.imported_image(image) {
+                Some(found) => BaseFiles::Image(found),
+                None if is_default(image) => BaseFiles::Default,
+                None => BaseFiles::Image(reference(image)),
+            }),
+        }
+    }
+
+    /// The image that an operator imported under this name, or under a part of it.
+    fn imported_image(&self, name: &str) -> Option<String> {
+        let (plain, _) = split_tag(name);
+        let last = plain.rsplit('/').next().unwrap_or(plain);
+        let names = [name, plain, last].map(|name| name.replace(['/', ':', '@'], "-"));
+        let images = self.settings.home.join("images");
+        let exists =
+            |name: &String| is_image_name(name) && images.join(name).join("rootfs").is_dir();
+        names.into_iter().find(exists)
+    }
+
+    /// The settings that the image of a sandbox gives to the steps of a build and to its sandboxes.
+    async fn image_settings(&self, sandbox: &SandboxRecord, name: &str) -> Result<Made, Problem> {
+        let files = self.sandbox_files(sandbox).await?;
+        let shell = files.act(|directory| {
+            let found = directory.stat_followed(&Relative::parse(SHELL.trim_start_matches('/'))?);
+            Ok::<_, FileError>(found.is_ok_and(|found| found.kind == FileKind::File))
+        });
+        if !shell.await? {
+            let detail = format!(
+                "image {name} has no {SHELL}, which the sandboxes of this API need; use an image with bash"
+            );
+            return Err(Problem::new(Code::Unprocessable, detail));
+        }
+        let running = self.leases.running(&sandbox.thread.lease_id).await?;
+        let ImageShell { mut env, directory } = self.leases.image_shell(&running).await?;
+        for variable in ACCOUNT_VARIABLES {
+            env.remove(variable);
+        }
+        if let Some(path) = env.get_mut("PATH") {
+            *path = format!("{}/{PROGRAMS}:{path}", sandbox.row.home);
+        }
+        let cwd = directory.map(|path| path.to_string_lossy().into_owned());
+        Ok(Made { env, cwd, ..Made::default() })
+    }
+}
+
+/// Whether an image stands for the files of the provider.
+fn is_default(image: &str) -> bool {
+    let (name, _) = split_tag(image.strip_prefix("docker.io/").unwrap_or(image));
+    DEFAULT_IMAGES.contains(&name)
+}
+
+/// The reference of an image. A bare name is one in the default registry: it was looked for among the imported
+/// images before.
+fn reference(image: &str) -> String {
+    if is_image_name(image) { format!("{image}:latest") } else { image.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_images_are_not_pulled_and_bare_names_get_a_tag() {
+        for (image, expected) in [
+            ("e2bdev/base", true),
+            ("docker.io/e2bdev/base:latest", true),
+            ("daytonaio/sandbox:0.5.0", true),
+            ("localhost:5000/e2bdev/base", false),
+            ("debian", false),
+        ] {
+            assert_eq!(is_default(image), expected, "{image}");
+        }
+        assert_eq!(reference("debian"), "debian:latest");
+        assert_eq!(reference("debian:12"), "debian:12");
+        assert_eq!(reference("ghcr.io/a/b"), "ghcr.io/a/b");
+    }
+}
