@@ -259,7 +259,14 @@ fn templates_of_other_apis_start_from_an_image_of_a_registry() {
     let arguments = ["--provider", "namespace", "--set", "sandbox.warm=0"];
     let more = ["--set", "sandbox.egress=none", "--set", "sandbox.disk=64m"];
     let server = Server::start_with(&home, &[&arguments[..], &more].concat());
-    check_builds(&server.client(), &image);
+    let client = server.client();
+    check_builds(&client, &image);
+    let other = Home::new();
+    let refused = build_template(&client, "no-bash", &serve(&other));
+    let reason = refused["reason"]["message"].as_str().unwrap_or_default();
+    assert!(reason.contains("has no /bin/bash"), "{refused}");
+    let log = refused["logEntries"].to_string();
+    assert!(log.contains("pulling: 0 of"), "{log}");
 }
 
 #[test]

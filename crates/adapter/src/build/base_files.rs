@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{Adapter, home::PROGRAMS, vendor::VendorApi};
 use api::error::{Code, Problem};
+use base::event::{Delivery, EventKind};
 use files::{FileError, FileKind, Relative};
 use machine::is_image_name;
 use model::{BuildId, Made};
@@ -23,6 +24,8 @@ const DEFAULT_IMAGES: [&str; 3] = ["e2bdev/base", "e2bdev/code-interpreter", "da
 const SHELL: &str = "/bin/bash";
 /// Variables of the account, which is the same whatever the image.
 const ACCOUNT_VARIABLES: [&str; 3] = ["HOME", "USER", "LOGNAME"];
+
+const MIB: u64 = 1 << 20;
 
 /// The files that a build starts from.
 enum BaseFiles {
@@ -71,7 +74,8 @@ impl Adapter {
                 Ok((create(own).await?, Made::default()))
             }
             BaseFiles::Image(image) => {
-                let sandbox = create(image_template(&own, &image)).await;
+                let created = create(image_template(&own, &image));
+                let sandbox = self.log_pull(created, &image, log).await;
                 let sandbox = sandbox.map_err(|problem| match problem.code() {
                     Code::ProviderUnavailable | Code::Unreachable => {
                         let advice = "`stead image import` adds an image without its registry";
@@ -81,6 +85,29 @@ impl Adapter {
                 })?;
                 let made = self.image_settings(&sandbox, name).await?;
                 Ok((sandbox, made))
+            }
+        }
+    }
+
+    /// Logs how far the pull of an image is while a sandbox is being created from it.
+    async fn log_pull<T>(
+        &self,
+        created: impl Future<Output = T>,
+        image: &str,
+        log: &mut BuildLog,
+    ) -> T {
+        let (mut events, mut reported) = (self.events.subscribe(None), PullSteps::default());
+        tokio::pin!(created);
+        loop {
+            tokio::select! {
+                created = &mut created => return created,
+                Some(delivery) = events.next() => {
+                    if let Delivery::Event(event) = delivery
+                        && let Some(line) = reported.line(image, &event.kind)
+                    {
+                        log.add(Level::Info, &line);
+                    }
+                }
             }
         }
     }
@@ -160,6 +187,29 @@ impl Adapter {
     }
 }
 
+/// The progress of a pull that was logged.
+#[derive(Debug, Default)]
+struct PullSteps {
+    status: String,
+    /// In tenths of the image.
+    done: Option<u64>,
+}
+
+impl PullSteps {
+    /// A line for the log, if the pull of the image is in another state than before or a tenth further.
+    fn line(&mut self, wanted: &str, kind: &EventKind) -> Option<String> {
+        let EventKind::ImageProgress { image, status, done_bytes, total_bytes } = kind else {
+            return None;
+        };
+        let done = (done_bytes * 10).checked_div(*total_bytes);
+        if image != wanted || (self.status == *status && self.done >= done) {
+            return None;
+        }
+        (self.status, self.done) = (status.clone(), done);
+        Some(format!("{status}: {} of {} MiB", done_bytes / MIB, total_bytes.div_ceil(MIB)))
+    }
+}
+
 /// Whether an image stands for the files of the provider.
 fn is_default(image: &str) -> bool {
     let (name, _) = split_tag(image.strip_prefix("docker.io/").unwrap_or(image));
@@ -175,6 +225,23 @@ fn reference(image: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_progress_of_a_pull_is_logged_in_tenths() {
+        let mut steps = PullSteps::default();
+        let mut line = |image: &str, status: &str, done_bytes| {
+            let (image, status) = (image.to_owned(), status.to_owned());
+            let kind =
+                EventKind::ImageProgress { image, status, done_bytes, total_bytes: 100 * MIB };
+            steps.line("a:1", &kind)
+        };
+        assert_eq!(line("a:1", "pulling", 0).as_deref(), Some("pulling: 0 of 100 MiB"));
+        assert_eq!(line("a:1", "pulling", 9 * MIB), None);
+        assert_eq!(line("b:1", "pulling", 50 * MIB), None, "another image");
+        assert_eq!(line("a:1", "pulling", 55 * MIB).as_deref(), Some("pulling: 55 of 100 MiB"));
+        let unpacking = line("a:1", "unpacking", 100 * MIB);
+        assert_eq!(unpacking.as_deref(), Some("unpacking: 100 of 100 MiB"));
+    }
 
     #[test]
     fn default_images_are_not_pulled_and_bare_names_get_a_tag() {

@@ -274,6 +274,16 @@ async fn settings_of(engine: &ContainerEngine, name: &str) -> Result<ImageSettin
     Ok(ImageSettings::of_config(config.env.unwrap_or_default(), config.working_dir))
 }
 
+/// What engines say of an image that does not exist.
+const MISSING: [&str; 6] = [
+    "manifest unknown",
+    "name unknown",
+    "not found",
+    "http 404",
+    "statuscode: 404",
+    "invalid reference",
+];
+
 /// Converts the error of an engine's pull. Engines report what a registry answered as text, most with status 500.
 fn pull_failed(name: &str, error: Error) -> ProviderError {
     let (status, message) = match &error {
@@ -286,9 +296,7 @@ fn pull_failed(name: &str, error: Error) -> ProviderError {
     let advice = if says(&["denied", "unauthorized", "authentication required"]) {
         "check its name, and the credentials for its registry: those of the container engine, or those of \
          the setting image.credentials for `stead image pull`"
-    } else if matches!(status, 400 | 404)
-        || says(&["manifest unknown", "name unknown", "not found", "http 404", "invalid reference"])
-    {
+    } else if matches!(status, 400 | 404) || says(&MISSING) {
         "check its name and tag"
     } else {
         return engine::failed(PULLING)(error);
@@ -418,6 +426,7 @@ mod tests {
             (404, "manifest for a/b:1 not found: manifest unknown", true),
             (500, "initializing source docker://a/b:1: reading manifest 1: manifest unknown", true),
             (500, "error parsing HTTP 404 response body: no error details found", true),
+            (500, "reading manifest 1 in a/b: StatusCode: 404, {}", true),
             (404, "pull access denied for a/b, repository does not exist", true),
             (500, "unauthorized: authentication required", true),
             (500, "dial tcp 127.0.0.1:1: connect: connection refused", false),
