@@ -144,6 +144,42 @@ fn a_sandbox_starts_from_an_image_of_a_registry_and_keeps_it() {
 }
 
 #[test]
+fn a_refusal_of_a_registry_is_told_from_its_silence() {
+    let home = Home::new();
+    let missing = Check::inspect(&namespace(home.path())).missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+        return;
+    }
+    let Some(registry) = registry::PrivateRegistry::start(home.path()) else { return };
+    let image = format!("{}/team/app:1", registry.address);
+    let arguments = ["--provider", "namespace", "--set", "sandbox.warm=0"];
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    let check = |status: u16, code: &str, words: &str| {
+        let refused = client.post("/api/sandboxes", json!({"image": image})).expect(status);
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(refused["code"] == code && detail.contains(words), "{refused}");
+    };
+    let log_in = |auth: &str| {
+        let logins = json!({"auths": {registry.address.to_string(): {"auth": auth}}});
+        fs::write(home.path().join("registries.json"), logins.to_string()).unwrap();
+    };
+    check(
+        422,
+        "unprocessable",
+        "or add credentials to the file that the setting image.credentials",
+    );
+    log_in("cmVhZGVyOndyb25n");
+    check(422, "unprocessable", "check those for 127.0.0.1:");
+    log_in("cmVhZGVyOnNlY3JldA==");
+    check(422, "unprocessable", "team/app:1 does not exist in registry");
+    drop(registry);
+    check(503, "provider_unavailable", "is not available");
+    assert_eq!(client.get("/api/sandboxes").expect(200)["items"], json!([]));
+}
+
+#[test]
 fn a_container_uses_an_image_that_we_pulled() {
     for (name, engine) in engines() {
         let home = Home::new();
