@@ -19,6 +19,8 @@ from daytona import (  # noqa: E402  (the client reads the environment)
 )
 
 DAYTONA = Daytona()
+# An image that needs no registry: it stands for the files of the provider.
+DEFAULT = "daytonaio/sandbox:0.5.0"
 
 
 def tearDownModule():
@@ -33,7 +35,7 @@ def of_image(image, **choices):
 class Snapshots(unittest.TestCase):
     def test_a_snapshot_is_built_used_and_deleted(self):
         image = (
-            Image.base("debian:12")
+            Image.base(DEFAULT)
             .env({"ONE": "1", "QUOTED": "it's $ONE"})
             .workdir("/srv/my app")
             .run_commands("echo $ONE > one.txt && echo built", "touch 'two words'")
@@ -43,7 +45,7 @@ class Snapshots(unittest.TestCase):
         made = DAYTONA.snapshot.create(CreateSnapshotParams(name="mine", image=image), on_logs=logs.append)
         self.assertEqual((made.name, made.state.value), ("mine", "active"))
         self.assertIn("built", "\n".join(logs))
-        self.assertIn("this server has no image debian:12", "\n".join(logs))
+        self.assertIn("stands for the files of provider", "\n".join(logs))
         sandbox = DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="mine", auto_stop_interval=0))
         self.assertEqual(sandbox.snapshot, "mine")
         self.assertEqual(sandbox.process.exec("cat '/srv/my app/one.txt'; echo $ONE \"$QUOTED\"").result, "1\n1 it's $ONE\n")
@@ -51,7 +53,7 @@ class Snapshots(unittest.TestCase):
         self.assertIn("mine", [one.name for one in DAYTONA.snapshot.list().items])
         self.assertEqual(DAYTONA.snapshot.activate(made).state.value, "active")
         with self.assertRaisesRegex(Exception, "already exists"):
-            DAYTONA.snapshot.create(CreateSnapshotParams(name="mine", image="debian:12"))
+            DAYTONA.snapshot.create(CreateSnapshotParams(name="mine", image=DEFAULT))
         DAYTONA.snapshot.delete(made)
         with self.assertRaises(Exception):
             DAYTONA.snapshot.get("mine")
@@ -60,13 +62,13 @@ class Snapshots(unittest.TestCase):
         sandbox.delete()
 
     def test_a_snapshot_of_an_image_by_its_name(self):
-        made = DAYTONA.snapshot.create(CreateSnapshotParams(name="plain", image="debian:12"))
+        made = DAYTONA.snapshot.create(CreateSnapshotParams(name="plain", image=DEFAULT))
         self.assertEqual(made.state.value, "active")
         DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="plain")).delete()
         DAYTONA.snapshot.delete("plain")
 
     def test_failures_are_told(self):
-        image = Image.base("debian:12").run_commands("echo why >&2; exit 3")
+        image = Image.base(DEFAULT).run_commands("echo why >&2; exit 3")
         with self.assertRaisesRegex(Exception, "exit code 3: why"):
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))
         self.assertEqual(DAYTONA.snapshot.get("fails").state.value, "build_failed")
@@ -74,14 +76,14 @@ class Snapshots(unittest.TestCase):
             DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="fails"))
         DAYTONA.snapshot.delete("fails")
         with self.assertRaisesRegex(Exception, "line 2: VOLUME is not supported"):
-            image = Image.base("debian:12").dockerfile_commands(["VOLUME /x"])
+            image = Image.base(DEFAULT).dockerfile_commands(["VOLUME /x"])
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))
         with self.assertRaisesRegex(Exception, "receives no files with an image"):
-            image = Image.base("debian:12").add_local_file(__file__, "/srv/")
+            image = Image.base(DEFAULT).add_local_file(__file__, "/srv/")
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))
 
     def test_a_sandbox_waits_for_its_image(self):
-        image = Image.base("debian:12").run_commands("echo of the image > /srv/file; echo built")
+        image = Image.base(DEFAULT).run_commands("echo of the image > /srv/file; echo built")
         logs = []
         sandbox = of_image(image, on_snapshot_create_logs=logs.append)
         self.assertIn("built", "\n".join(logs))
@@ -91,10 +93,10 @@ class Snapshots(unittest.TestCase):
         again = of_image(image)
         self.assertEqual(again.process.exec("cat /srv/file").result, "of the image\n")
         self.assertEqual([one.name for one in DAYTONA.snapshot.list().items], ["default"])
-        for one in (sandbox, again, of_image("debian:12")):
+        for one in (sandbox, again, of_image(DEFAULT)):
             one.delete()
         with self.assertRaisesRegex(Exception, "exit code 4"):
-            of_image(Image.base("debian:12").run_commands("exit 4"))
+            of_image(Image.base(DEFAULT).run_commands("exit 4"))
 
 
 if __name__ == "__main__":

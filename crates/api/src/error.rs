@@ -199,6 +199,8 @@ fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
         }
         ProviderError::Busy { retry_after, .. } => Problem::new(Code::ProviderUnavailable, detail)
             .retry_after(retry_after.map_or(1, |wait| wait.as_secs())),
+        // The lease is of no interest to a caller who has to name another image.
+        ProviderError::BadImage { reason } => Problem::new(Code::Unprocessable, reason),
         ProviderError::TimedOut { .. } => Problem::new(Code::Unreachable, detail),
         ProviderError::Gone { .. }
         | ProviderError::Refused { .. }
@@ -375,6 +377,23 @@ mod tests {
         assert_eq!(problem.detail(), format!("there is no terminal \"{}…\"", "é".repeat(40)));
         let problem = Problem::missing("terminal", "a\nb");
         assert_eq!(problem.detail(), "there is no terminal \"a\\nb\"");
+    }
+
+    #[test]
+    fn a_wrong_image_is_the_fault_of_the_caller_and_a_silent_registry_is_not() {
+        let of = |source| LeaseError::Provider {
+            lease: model::LeaseId::fresh(),
+            doing: "create",
+            source,
+        };
+        let reason = "image: a:1 does not exist".to_owned();
+        let problem = Problem::from(of(ProviderError::BadImage { reason }));
+        assert_eq!(
+            (problem.code(), problem.detail()),
+            (Code::Unprocessable, "image: a:1 does not exist")
+        );
+        let problem = Problem::from(of(ProviderError::failed("use an image", "no answer")));
+        assert_eq!(problem.code(), Code::ProviderUnavailable);
     }
 
     #[test]

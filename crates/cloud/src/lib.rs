@@ -638,4 +638,8 @@ impl Mounts for Cloud {
     fn root<'a>(&'a self, _: &'a Instance) -> Reply<'a, Option<PathBuf>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+
+    fn image<'a>(&'a self, _: &'a Instance) -> Reply<'a, ImageShell> {
+        Box::pin(std::future::ready(Ok(ImageShell::default())))
+    }
 }

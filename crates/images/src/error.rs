@@ -7,13 +7,20 @@ use base::outbound::TimedOut;
 /// Why an image cannot be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    #[error("{what} does not exist in registry {registry}")]
+    #[error("{what} does not exist in registry {registry}; check its name and tag")]
     NotFound { registry: String, what: String },
+    /// The registry wants credentials, and there are none. Some registries answer so for what does not exist.
     #[error(
-        "registry {registry} denied access to {repository}; \
-         add credentials to the file that the setting image.credentials names"
+        "registry {registry} denied access to {repository}: it does not exist, or needs credentials; \
+         check its name, or add credentials to the file that the setting image.credentials names"
     )]
     Denied { registry: String, repository: String },
+    /// The registry does not accept the credentials that the operator configured.
+    #[error(
+        "registry {registry} denied access to {repository} with the configured credentials; \
+         check those for {registry} in the file that the setting image.credentials names"
+    )]
+    WrongCredentials { registry: String, repository: String },
     /// The registry does not answer, or answers that it cannot at the moment. Another attempt may succeed.
     #[error("registry {registry} is not available: {reason}")]
     Unavailable { registry: String, reason: String },
@@ -45,7 +52,10 @@ impl PullError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::NotFound { .. } | Self::Denied { .. } | Self::Invalid { .. } => true,
+            Self::NotFound { .. }
+            | Self::Denied { .. }
+            | Self::WrongCredentials { .. }
+            | Self::Invalid { .. } => true,
             Self::Unavailable { .. }
             | Self::Full { .. }
             | Self::Storage { .. }

@@ -30,7 +30,9 @@ enum ImageVersion {
 
 /// A text that is not the reference of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a valid image reference")]
+#[error(
+    "{0:?} is not a valid image reference; write it as [REGISTRY/]NAME[:TAG] or NAME@sha256:DIGEST, in lower case"
+)]
 pub struct BadReference(String);
 
 impl ImageReference {

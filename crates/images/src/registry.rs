@@ -256,7 +256,11 @@ impl RegistryClient {
 
     fn denied(&self) -> PullError {
         let repository = self.image.repository().to_owned();
-        PullError::Denied { registry: self.image.registry().to_owned(), repository }
+        let registry = self.image.registry().to_owned();
+        match self.login {
+            Some(_) => PullError::WrongCredentials { registry, repository },
+            None => PullError::Denied { registry, repository },
+        }
     }
 }
 

@@ -51,11 +51,24 @@ impl ImageSettings {
             text => text?,
         };
         let config = serde_json::from_slice::<ConfigDocument>(&text)?.config.unwrap_or_default();
-        let mut env = BTreeMap::new();
+        let mut settings = Self::of_config(config.env.unwrap_or_default(), config.working_dir);
         if let Some(user) = config.user.as_deref().filter(|user| !is_root(user)) {
-            env.extend(account(root, user));
+            for (name, value) in account(root, user) {
+                settings.env.entry(name).or_insert(value);
+            }
         }
-        for pair in config.env.iter().flatten().filter(|pair| !pair.contains('\0')) {
+        settings.directory = settings.directory.filter(|path| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            open_inside(root, path, flags).is_ok()
+        });
+        Ok(settings)
+    }
+
+    /// The settings of an image of a container engine, which has created the working directory.
+    #[must_use]
+    pub fn of_config(variables: Vec<String>, working_dir: Option<String>) -> Self {
+        let mut env = BTreeMap::new();
+        for pair in variables.iter().filter(|pair| !pair.contains('\0')) {
             match pair.split_once('=') {
                 Some((name, value)) if !name.is_empty() => {
                     env.insert(name.to_owned(), value.to_owned());
@@ -63,12 +76,8 @@ impl ImageSettings {
                 _ => {}
             }
         }
-        let directory = config.working_dir.filter(|path| path.starts_with('/') && path != "/");
-        let directory = directory.filter(|path| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY;
-            open_inside(root, path, flags).is_ok()
-        });
-        Ok(Self { env, directory: directory.map(PathBuf::from) })
+        let directory = working_dir.filter(|path| path.starts_with('/') && path != "/");
+        Self { env, directory: directory.map(PathBuf::from) }
     }
 }
 
@@ -108,10 +117,11 @@ fn account(root: &Path, user: &str) -> Vec<(String, String)> {
 }
 
 /// Opens a path of an image. The kernel resolves it with the image as its root.
-fn open_inside(root: &Path, path: &str, flags: OFlags) -> io::Result<File> {
+fn open_inside(root: &Path, path: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat2(open_directory(root)?, path, flags, Mode::empty(), resolve)?;
+    let opened =
+        rustix::fs::openat2(open_directory(root)?, path.as_ref(), flags, Mode::empty(), resolve)?;
     Ok(File::from(opened))
 }
 

@@ -525,4 +525,13 @@ impl<K: SandboxKind> Mounts for Hosted<K> {
             Ok(Some(format!("/proc/{}/root", host.pid).into()))
         })
     }
+
+    fn image<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ImageShell> {
+        let (this, dir) = (self.clone(), self.instances().dir(&instance.instance_id));
+        Box::pin(async move {
+            let read = move || this.0.image_settings(&dir);
+            let image = blocking("read the settings of an image", read).await?;
+            Ok(ImageShell { env: image.env, directory: image.directory })
+        })
+    }
 }

@@ -197,7 +197,7 @@ impl SandboxImages {
 }
 
 fn refused(reason: String) -> ProviderError {
-    ProviderError::Refused { doing: DOING, reason }
+    ProviderError::BadImage { reason }
 }
 
 fn refusal(error: PullError) -> ProviderError {

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, Intent, Metrics,
-    MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, ImageShell, Intent,
+    Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
 use base::outbound::bounded;
@@ -200,5 +200,9 @@ impl Mounts for Bounded {
 
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {
         within("provider.root", INSPECT_TIMEOUT, inner(self.0.mounts()).root(instance))
+    }
+
+    fn image<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ImageShell> {
+        within("provider.image", INSPECT_TIMEOUT, inner(self.0.mounts()).image(instance))
     }
 }

@@ -20,6 +20,10 @@ pub enum ProviderError {
     /// The provider refused, and would refuse again.
     #[error("the provider refused to {doing}: {reason}")]
     Refused { doing: &'static str, reason: String },
+    /// The image that the settings name cannot be used. A retry does not help; another image, or the operator
+    /// of the registry, does.
+    #[error("{reason}")]
+    BadImage { reason: String },
     /// The reply did not arrive in time: the call may or may not have taken effect.
     #[error("{call} got no reply within {limit:?}")]
     TimedOut { call: &'static str, limit: Duration },
@@ -65,6 +69,7 @@ impl ProviderError {
             Self::Unknown { .. }
             | Self::Unsupported { .. }
             | Self::Refused { .. }
+            | Self::BadImage { .. }
             | Self::TimedOut { .. } => false,
             Self::Gone { .. } | Self::Busy { .. } | Self::Failed { .. } => true,
         }

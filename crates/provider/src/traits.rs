@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, Intent, Metrics,
-    MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, ImageShell, Intent,
+    Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 use model::{Instance, LeaseId};
 
@@ -157,4 +157,7 @@ pub trait Mounts: Send + Sync {
 
     /// Returns the path of an instance's root directory on this machine, or `None` if there is none.
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>>;
+
+    /// Returns what the image of an instance says about shells.
+    fn image<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ImageShell>;
 }

@@ -454,11 +454,18 @@ pub(super) fn small_root(root: &Path) {
     }
     let busybox = Path::new("/usr/bin/busybox");
     let busybox = if busybox.exists() { busybox } else { Path::new("/bin/busybox") };
-    fs::copy(busybox, root.join("bin/busybox")).unwrap();
+    add_program(root, busybox, "bin/busybox");
     for name in ["sh", "cat", "ls", "mkdir", "stty"] {
         symlink("busybox", root.join("bin").join(name)).unwrap();
     }
-    let libraries = std::process::Command::new("ldd").arg(busybox).output().unwrap();
+    fs::write(root.join("etc/mark"), "of the image\n").unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
+}
+
+/// Copies a program of this machine with its libraries.
+pub(super) fn add_program(root: &Path, program: &Path, to: &str) {
+    fs::copy(program, root.join(to)).unwrap();
+    let libraries = std::process::Command::new("ldd").arg(program).output().unwrap();
     for word in String::from_utf8_lossy(&libraries.stdout).split_ascii_whitespace() {
         if word.starts_with('/') {
             let target = root.join(word.trim_start_matches('/'));
@@ -466,8 +473,6 @@ pub(super) fn small_root(root: &Path) {
             fs::copy(word, target).unwrap();
         }
     }
-    fs::write(root.join("etc/mark"), "of the image\n").unwrap();
-    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
 }
 
 #[test]
@@ -501,7 +506,8 @@ fn an_image_is_pulled_and_its_progress_reported() {
         let home = Home::new();
         let root = home.path().join("root");
         small_root(&root);
-        let image = format!("{}/small:1", registry::serve(&root));
+        let settings = json!({"Env": ["GREETING=hello image"], "WorkingDir": "/etc"});
+        let image = format!("{}/small:1", registry::serve_configured(&root, &settings));
         let server = serve(&home, engine);
         let client = server.client();
         let mut events = client.request("GET", "/api/events").events();
@@ -509,8 +515,8 @@ fn an_image_is_pulled_and_its_progress_reported() {
         let terminal =
             client.post("/api/threads/pull/terminals", json!({"shell": "sh"})).expect(201);
         let target = format!("/api/terminals/{}/exec", terminal["terminal_id"].as_str().unwrap());
-        let ran = client.post(&target, json!({"command": "cat /etc/mark"})).expect(200);
-        assert_eq!(ran["stdout"], "of the image\n", "{name}: {ran}");
+        let ran = client.post(&target, json!({"command": "cat mark; echo $GREETING"})).expect(200);
+        assert_eq!(ran["stdout"], "of the image\nhello image\n", "{name}: {ran}");
         let progress = loop {
             let event = events.next().expect("an event").json();
             if event["type"] == "image_progress" {
@@ -522,7 +528,7 @@ fn an_image_is_pulled_and_its_progress_reported() {
         let absent = image.replace("small:1", "absent:1");
         client.put("/api/threads/absent", json!({"sandbox": {"image": absent}})).expect_success();
         let refused = client.post("/api/threads/absent/exec", json!({"command": "true"}));
-        assert!((400..600).contains(&refused.status), "{}", refused.text());
+        assert_eq!(refused.status, 422, "{name}: {}", refused.text());
         assert!(refused.text().contains("absent"), "{}", refused.text());
         end(&server, &home, engine, &["pull", "absent"]);
     }

@@ -1,28 +1,27 @@
-//! A registry with one small image, on a free port.
+//! A registry with one small image, on a free port, and an empty one that wants a password.
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
     thread,
 };
 
 use serde_json::{Value, json};
 
+use crate::harness::wait_long;
+
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// Content type and body by path.
 type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
 
-/// Serves an image `small:1` with the files of a directory until the process ends; returns the address.
-pub fn serve(root: &Path) -> SocketAddr {
-    serve_configured(root, &json!({}))
-}
-
-/// Serves an image `small:1` with these settings for programs.
+/// Serves an image `small:1` with the files of a directory, and with these settings for programs, until the
+/// process ends; returns the address.
 pub fn serve_configured(root: &Path, settings: &Value) -> SocketAddr {
     let mut builder = tar::Builder::new(Vec::new());
     builder.follow_symlinks(false);
@@ -63,6 +62,49 @@ pub fn serve_configured(root: &Path, settings: &Value) -> SocketAddr {
         }
     });
     address
+}
+
+/// Debian's `docker-registry`, without images. It lets `reader` in with the password `secret`.
+pub struct PrivateRegistry {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl PrivateRegistry {
+    /// Starts it with its files in a directory; `None` where the program is not installed.
+    pub fn start(dir: &Path) -> Option<Self> {
+        // Released right before the registry takes it.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let passwords = dir.join("passwords");
+        let line = "reader:$2b$04$f8J5QNee6whJqflEScVKSeypP0KiMSm6s/7ZKQkNFz2mTZkh/oBTe\n";
+        fs::write(&passwords, line).unwrap();
+        let config = json!({
+            "version": 0.1, "log": {"level": "error"}, "http": {"addr": address},
+            "storage": {"filesystem": {"rootdirectory": dir.join("storage")}},
+            "auth": {"htpasswd": {"realm": "test", "path": passwords}},
+        });
+        let file = dir.join("registry.yml");
+        fs::write(&file, config.to_string()).unwrap();
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = match command.spawn() {
+            Ok(process) => process,
+            Err(error) => {
+                eprintln!("skipped: docker-registry does not start: {error}");
+                return None;
+            }
+        };
+        let registry = Self { process, address };
+        wait_long("the registry", || TcpStream::connect(registry.address).map(drop));
+        Some(registry)
+    }
+}
+
+impl Drop for PrivateRegistry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// Answers one request.

@@ -3,6 +3,7 @@
 //! ```text
 //!   e2b, daytona ─▶ plan, dockerfile   the steps of a build. Pure
 //!                ─▶ Builds             the running builds
+//!                     ├─▶ base_files   the files that a build starts from
 //!                     ├─▶ run          runs the steps in an unlisted sandbox
 //!                     ├─▶ log          the output of a build
 //!                     ├─▶ sweep        removes leftovers
@@ -14,6 +15,7 @@
 //! ready, were left by a crash and are removed at the next start. An interrupted build is never continued,
 //! because its steps may have effects elsewhere that must not be repeated: it is reported as failed.
 
+mod base_files;
 pub mod dockerfile;
 pub mod log;
 pub mod plan;
@@ -34,22 +36,18 @@ pub use template::{ALIAS, CWD, TemplateBase, image_of, is_of_build, split_tag};
 use crate::{Adapter, new_sandbox::NewSandbox, vendor::VendorApi};
 use api::error::{Code, Problem};
 use log::{BuildLog, Level, LogLine};
-use machine::is_image_name;
 use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId};
-use plan::{Base, Plan, StepSettings};
+use plan::{Plan, StepSettings};
 use provider::Fidelity;
 use run::{BASE, BuildRun};
 use running::RunningBuild;
-use store::SandboxRecord;
-use template::{image_template, snapshot_of};
+use template::snapshot_of;
 
 /// The limit of builds that run or wait.
 const MAX_BUILDS: usize = 32;
 /// The limit of templates, of all APIs together.
 const MAX_TEMPLATES: usize = 2000;
 const BUILD_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// The image that an E2B client names by default.
-const DEFAULT_IMAGE: &str = "e2bdev/base";
 
 fn failed(message: impl Into<String>) -> Failure {
     Failure { message: message.into(), step: None }
@@ -270,69 +268,6 @@ impl Adapter {
         Ok(made)
     }
 
-    /// Creates the sandbox of a build. Returns it with the settings of its base template.
-    async fn build_sandbox(
-        &self,
-        vendor: &'static dyn VendorApi,
-        build: &BuildId,
-        base: &Base,
-        log: &mut BuildLog,
-    ) -> Result<(SandboxRecord, Made), Problem> {
-        let own = self.build_provider()?;
-        let (Base::Template(name) | Base::Image(name)) = base;
-        log.add(Level::Info, &format!("FROM {name}"));
-        let images_may_be_templates = vendor.images_may_be_templates();
-        let template = match base {
-            Base::Template(_) => self.template_base(vendor, name).await?,
-            Base::Image(_) if images_may_be_templates => {
-                self.template_base(vendor, name).await.unwrap_or_default()
-            }
-            Base::Image(_) => None,
-        };
-        if let Some(template) = template {
-            let sandbox =
-                self.create_sandbox(new_sandbox(vendor, build, template.snapshot)).await?;
-            return Ok((sandbox, template.made));
-        }
-        let is_known = self.leases.providers().named(name).is_ok()
-            || (self.snapshots().await.unwrap_or_default().contains_key(name)
-                && !is_of_build(name));
-        let from = match base {
-            Base::Template(name) if is_known => name.clone(),
-            Base::Image(name) if is_known && images_may_be_templates => name.clone(),
-            Base::Template(name) if name == "base" => own,
-            Base::Template(name) => {
-                let detail = format!("template '{name}' not found");
-                return Err(Problem::new(Code::NotFound, detail));
-            }
-            Base::Image(image) => match self.image(image) {
-                Some(found) => image_template(&own, &found),
-                None if own == "docker" && image != DEFAULT_IMAGE => {
-                    let new = new_sandbox(vendor, build, image_template(&own, image));
-                    match self.create_sandbox(new).await {
-                        Ok(sandbox) => return Ok((sandbox, Made::default())),
-                        Err(problem) => log.add(Level::Warn, problem.detail()),
-                    }
-                    warn_of_missing_image(image, own, log)
-                }
-                None => warn_of_missing_image(image, own, log),
-            },
-        };
-        let sandbox = self.create_sandbox(new_sandbox(vendor, build, from)).await?;
-        Ok((sandbox, Made::default()))
-    }
-
-    /// The image that an operator imported under this name, or under a part of it.
-    fn image(&self, name: &str) -> Option<String> {
-        let (plain, _) = split_tag(name);
-        let last = plain.rsplit('/').next().unwrap_or(plain);
-        let names = [name, plain, last].map(|name| name.replace(['/', ':', '@'], "-"));
-        let images = self.settings.home.join("images");
-        let exists =
-            |name: &String| is_image_name(name) && images.join(name).join("rootfs").is_dir();
-        names.into_iter().find(exists)
-    }
-
     /// Reads lines of a build's log from a line on.
     pub async fn build_log(
         &self,
@@ -347,16 +282,6 @@ impl Adapter {
         let lines = lines.map_err(|error| Problem::internal("read the log of a build", &error))?;
         lines.map_err(|error| Problem::internal("read the log of a build", &error))
     }
-}
-
-/// Logs that an image does not exist. Returns the provider whose files are used instead.
-fn warn_of_missing_image(image: &str, own: String, log: &mut BuildLog) -> String {
-    let warning = format!(
-        "this server has no image {image}; the build starts from the files of provider {own} \
-         (`stead image import` adds an image)"
-    );
-    log.add(Level::Warn, &warning);
-    own
 }
 
 fn sandbox_of(build: &BuildId) -> model::ThreadId {

@@ -28,7 +28,7 @@ pub struct Plan {
 pub enum Base {
     /// The template or snapshot with this name.
     Template(String),
-    /// The image with this name, or the provider's default files if it has no such image.
+    /// The image with this name.
     Image(String),
 }
 

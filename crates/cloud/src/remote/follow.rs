@@ -127,6 +127,7 @@ impl InstanceLink {
             | ProviderError::Unsupported { .. }
             | ProviderError::Busy { .. }
             | ProviderError::Refused { .. }
+            | ProviderError::BadImage { .. }
             | ProviderError::TimedOut { .. }
             | ProviderError::Failed { .. } => {
                 tracing::debug!(%error, "a call to an instance failed; retrying");

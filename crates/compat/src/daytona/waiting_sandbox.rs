@@ -22,7 +22,9 @@ pub(super) async fn create(
     mut new: NewSandbox,
 ) -> Result<Result<axum::Json<Value>, NewSandbox>, DaytonaRefusal> {
     let plan = info.plan()?;
-    if plan.steps.is_empty() && plan.start.is_none() {
+    // The files of an image need a build even without steps: it reads the settings of the image.
+    let is_image = app.starts_from_image(&DaytonaApi, &plan.base).await?;
+    if plan.steps.is_empty() && plan.start.is_none() && !is_image {
         let (Base::Image(name) | Base::Template(name)) = plan.base;
         return Ok(Err(NewSandbox { template: name, ..new }));
     }

@@ -16,8 +16,8 @@ use super::{
 use base::{clock::Clock, event::Events};
 use model::{Env, InstanceId, Lease, LeaseEvent, LeaseId, Money};
 use provider::{
-    CopyTo, Exceeded, Fidelity, HostConnection, Metrics, MountedPaths, ProviderError, Providers,
-    TerminalMounts,
+    CopyTo, Exceeded, Fidelity, HostConnection, ImageShell, Metrics, MountedPaths, ProviderError,
+    Providers, TerminalMounts,
 };
 use store::Store;
 
@@ -92,6 +92,16 @@ impl Leases {
         match provider.mounts() {
             Some(mounts) => mounts.mount(&running.instance, wanted).await.map_err(of),
             None => Ok(MountedPaths::unchanged(wanted)),
+        }
+    }
+
+    /// Returns what the image of a running instance says about shells.
+    pub async fn image_shell(&self, running: &RunningInstance) -> Result<ImageShell, LeaseError> {
+        let of = |source| LeaseError::provider(&running.lease_id, "inspect", source);
+        let provider = self.shared.providers.named(&running.provider).map_err(of)?;
+        match provider.mounts() {
+            Some(mounts) => mounts.image(&running.instance).await.map_err(of),
+            None => Ok(ImageShell::default()),
         }
     }
 

@@ -135,6 +135,8 @@ async fn tampered_missing_and_hostile_images_are_refused() {
         assert!(is_empty(dir.path()), "{name} left something");
     };
     refused("absent:1", "does not exist").await;
+    registry.push("present", "1", &[layer(&[("file", b"")])]).await;
+    refused("present:2", "check its name and tag").await;
     // The registry's disk returns another layer of the same size.
     let content = layer(&[("file", &noise(100_000, 1))]);
     registry.push("tampered", "1", std::slice::from_ref(&content)).await;
@@ -230,10 +232,21 @@ async fn a_password_is_sent_where_it_is_wanted() {
     };
     credentials("cmVhZGVyOndyb25n");
     let denied = pull(&store, &reference).await.unwrap_err();
-    assert!(matches!(denied, PullError::Denied { .. }), "{denied}");
+    assert!(matches!(denied, PullError::WrongCredentials { .. }), "{denied}");
+    assert!(denied.is_refusal() && denied.to_string().contains("image.credentials"), "{denied}");
     credentials(LOGIN.strip_prefix("Basic ").unwrap());
     let image = pull(&store, &reference).await.unwrap();
     assert_eq!(read(&store, &image, "file"), "secret");
+}
+
+#[tokio::test]
+async fn a_registry_that_is_down_is_no_refusal() {
+    let Some(registry) = Registry::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (store, reference) = (store(dir.path()), registry.reference("any:1"));
+    drop(registry);
+    let error = pull(&store, &reference).await.unwrap_err();
+    assert!(matches!(error, PullError::Unavailable { .. }) && !error.is_refusal(), "{error}");
 }
 
 /// Answers every request with a token; returns its URL and the heads of the requests.

@@ -43,7 +43,7 @@ pub(super) struct EngineImage {
     /// The engine's name for it.
     pub(super) reference: String,
     programs: ImagePrograms,
-    /// What the image says about programs; nothing for an image of the engine.
+    /// What the image says about programs.
     pub(super) settings: ImageSettings,
 }
 
@@ -111,7 +111,9 @@ impl Images {
         let (reference, settings) = match imported {
             None => {
                 let pulled = self.loading.with(name, self.pulled(engine, name)).await?;
-                (pulled, ImageSettings::default())
+                let settings =
+                    settings_of(engine, &pulled).await.map_err(engine::failed(PULLING))?;
+                (pulled, settings)
             }
             Some((repository, root, _guarded)) => {
                 let read = root.clone();
@@ -223,13 +225,7 @@ impl Images {
         }
         tracing::info!(image = name, "pulling an image");
         let steps = engine.client.create_image(Some(from_registry(name)), None, None);
-        let refused = |error: Error| match engine::failed(PULLING)(error) {
-            ProviderError::Failed { source, .. } => {
-                ProviderError::Refused { doing: PULLING, reason: format!("{name}: {source}") }
-            }
-            other => other,
-        };
-        self.follow(name, steps).await.map_err(refused)?;
+        self.follow(name, steps).await.map_err(|error| pull_failed(name, error))?;
         tracing::info!(image = name, "pulled an image");
         Ok(name.to_owned())
     }
@@ -269,6 +265,46 @@ async fn has(engine: &ContainerEngine, reference: &str) -> Result<bool, Error> {
         Ok(_) => Ok(true),
         Err(error) if engine::is_missing(&error) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// What an image of the engine says about programs.
+async fn settings_of(engine: &ContainerEngine, name: &str) -> Result<ImageSettings, Error> {
+    let config = engine.client.inspect_image(name).await?.config.unwrap_or_default();
+    Ok(ImageSettings::of_config(config.env.unwrap_or_default(), config.working_dir))
+}
+
+/// What engines say of an image that does not exist.
+const MISSING: [&str; 6] = [
+    "manifest unknown",
+    "name unknown",
+    "not found",
+    "http 404",
+    "statuscode: 404",
+    "invalid reference",
+];
+
+/// Converts the error of an engine's pull. Engines report what a registry answered as text, most with status 500.
+fn pull_failed(name: &str, error: Error) -> ProviderError {
+    let (status, message) = match &error {
+        Error::DockerResponseServerError { status_code, message } => (*status_code, message),
+        Error::DockerStreamError { error } => (500, error),
+        _ => return engine::failed(PULLING)(error),
+    };
+    let text = message.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let advice = if says(&["denied", "unauthorized", "authentication required"]) {
+        "check its name, and the credentials for its registry: those of the container engine, or those of \
+         the setting image.credentials for `stead image pull`"
+    } else if matches!(status, 400 | 404) || says(&MISSING) {
+        "check its name and tag"
+    } else {
+        return engine::failed(PULLING)(error);
+    };
+    ProviderError::BadImage {
+        reason: format!(
+            "image: {name} cannot be pulled by the container engine: {message}; {advice}"
+        ),
     }
 }
 
@@ -381,6 +417,24 @@ mod tests {
             let options = from_registry(name);
             assert_eq!(options.from_image.as_deref(), Some(image), "{name}");
             assert_eq!(options.tag.as_deref(), tag, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_missing_image_differs_from_a_registry_that_is_down() {
+        for (status_code, message, is_wrong) in [
+            (404, "manifest for a/b:1 not found: manifest unknown", true),
+            (500, "initializing source docker://a/b:1: reading manifest 1: manifest unknown", true),
+            (500, "error parsing HTTP 404 response body: no error details found", true),
+            (500, "reading manifest 1 in a/b: StatusCode: 404, {}", true),
+            (404, "pull access denied for a/b, repository does not exist", true),
+            (500, "unauthorized: authentication required", true),
+            (500, "dial tcp 127.0.0.1:1: connect: connection refused", false),
+            (500, "context deadline exceeded", false),
+        ] {
+            let error = Error::DockerResponseServerError { status_code, message: message.into() };
+            let failed = pull_failed("a/b:1", error);
+            assert_eq!(matches!(failed, ProviderError::BadImage { .. }), is_wrong, "{failed:?}");
         }
     }
 

@@ -199,6 +199,7 @@ impl LeaseWorker {
                 | ProviderError::Unsupported { .. }
                 | ProviderError::Gone { .. }
                 | ProviderError::Refused { .. }
+                | ProviderError::BadImage { .. }
                 | ProviderError::TimedOut { .. }
                 | ProviderError::Failed { .. } => None,
             };
