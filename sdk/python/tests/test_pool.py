@@ -15,14 +15,14 @@ from harness import DEADLINE, Server, until
 
 from stead import AsyncStead, Stead
 from stead._async import _pool as _async_pool
-from stead._async._pool import AsyncPool, AsyncReceived, AsyncResponse
+from stead._async._pool import AsyncPool, AsyncPooledResponse, AsyncResponse
 from stead._sync import _pool
 from stead._sync._pool import Pool, Response
 from stead._wire import Timeouts
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HEADERS = {"host": "h"}
-PATIENT = Timeouts(DEADLINE, DEADLINE, DEADLINE)
+TIMEOUTS = Timeouts(DEADLINE, DEADLINE, DEADLINE)
 Script = Callable[[socket.socket], None]
 BODY = [b"part %d\n" % number for number in range(3)]
 
@@ -316,8 +316,8 @@ def test_a_slow_reader_stops_the_server() -> None:
 
     async def main() -> None:
         pool = AsyncPool(server.url, None, HEADERS)
-        response = await pool.send("GET", "/", {}, None, PATIENT)
-        assert isinstance(response, AsyncReceived) and response._stream is not None
+        response = await pool.send("GET", "/", {}, None, TIMEOUTS)
+        assert isinstance(response, AsyncPooledResponse) and response._stream is not None
         # The loop runs, but the program does not read.
         while response._stream._reading:
             await asyncio.sleep(0)
@@ -337,12 +337,12 @@ def test_a_cancelled_request_leaves_the_pool_usable() -> None:
 
     async def main() -> None:
         pool = AsyncPool(server.url, None, HEADERS)
-        task = asyncio.create_task(pool.send("GET", "/", {}, None, PATIENT))
+        task = asyncio.create_task(pool.send("GET", "/", {}, None, TIMEOUTS))
         await asyncio.to_thread(until, lambda: server.requests, "the request")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await (await pool.send("GET", "/", {}, None, PATIENT)).aread() == b"ok"
+        assert await (await pool.send("GET", "/", {}, None, TIMEOUTS)).aread() == b"ok"
         await pool.aclose()
 
     with scripted(script) as server:

@@ -89,7 +89,7 @@ def _parse_head(text: str) -> Head:
             raise httpx.RemoteProtocolError(f"not a content length: {length[:80]!r}")
         body = SizedBody(int(length))
     else:
-        body, keep_alive = EndlessBody(), False
+        body, keep_alive = UntilCloseBody(), False
     return Head(status, headers, keep_alive, body)
 
 
@@ -179,8 +179,8 @@ class ChunkedBody:
         raise httpx.RemoteProtocolError("the connection ended before the response did")
 
 
-class EndlessBody:
-    """A body that ends with the connection."""
+class UntilCloseBody:
+    """A body without a length, which ends with the connection."""
 
     def __init__(self) -> None:
         self.complete = False

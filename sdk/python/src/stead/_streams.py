@@ -11,7 +11,8 @@ from contextlib import suppress
 import httpx
 
 _READ_BYTES = 64 << 10
-# How much may be received that nobody has asked for.
+_WRITE_BYTES = 256 << 10
+# Reading pauses when this much was received and not consumed.
 _MAX_BUFFERED_BYTES = 256 << 10
 # How long to wait for one address of a server before the next one is tried as well.
 _NEXT_ADDRESS_SECONDS = 0.25
@@ -94,7 +95,7 @@ class Stream:
             raise httpx.ReadError(str(error)) from error
 
     def _limit(self, timeout: float | None) -> None:
-        # A system call.
+        # Setting it is a system call.
         if self._socket.gettimeout() != timeout:
             self._socket.settimeout(timeout)
 
@@ -142,11 +143,14 @@ class AsyncStream(asyncio.Protocol):
         return bool(self._ended or self._received or self._loop is not asyncio.get_running_loop() or self._readable())
 
     async def send(self, data: bytes, timeout: float | None) -> None:
-        if not self._ended:
-            self._transport.write(data)
-        while not (self._writable or self._ended):
-            if not await self._woken(timeout):
-                raise httpx.WriteTimeout(f"the server has read nothing for {timeout} s")
+        rest = memoryview(data)
+        while rest and not self._ended:
+            # In parts, so that the timeout is that of a server that reads nothing, not of a slow one.
+            self._transport.write(rest[:_WRITE_BYTES])
+            rest = rest[_WRITE_BYTES:]
+            while not (self._writable or self._ended):
+                if not await self._wait_for_change(timeout):
+                    raise httpx.WriteTimeout(f"the server has read nothing for {timeout} s")
         if self._ended:
             raise httpx.WriteError("the server closed the connection") from self._error
 
@@ -157,7 +161,7 @@ class AsyncStream(asyncio.Protocol):
                 raise httpx.ReadError(str(self._error)) from self._error
             if self._ended:
                 return b""
-            if not await self._woken(timeout):
+            if not await self._wait_for_change(timeout):
                 raise httpx.ReadTimeout(f"the server has sent nothing for {timeout} s")
         data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
         self._received.clear()
@@ -172,7 +176,7 @@ class AsyncStream(asyncio.Protocol):
         with suppress(RuntimeError):
             self._transport.abort()
 
-    async def _woken(self, timeout: float | None) -> bool:
+    async def _wait_for_change(self, timeout: float | None) -> bool:
         """Waits for a change of the connection; returns `False` if there is none in time."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
         self._waiter = waiter

@@ -17,7 +17,7 @@ from .._wire import CONNECT_TIMEOUT, Timeouts
 MAX_IDLE_CONNECTIONS = 20
 # Shorter than servers and proxies keep an idle connection.
 MAX_IDLE_SECONDS = 5.0
-# A longer body is not worth a copy to send it together with the head.
+# Longer bodies are sent after the head, not copied behind it.
 _MAX_JOINED_BYTES = 64 << 10
 
 AsyncContent = bytes | AsyncIterable[bytes] | None
@@ -62,7 +62,7 @@ class AsyncPool:
         self._tls = tls
         self._path = url.raw_path.decode("ascii").rstrip("/")
         self._headers = header_lines(headers)
-        # Idle connections with the time since when they are, the latest last.
+        # Idle connections, the latest last, each with the time when it was released.
         self._idle: list[tuple[float, AsyncStream]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -76,7 +76,7 @@ class AsyncPool:
             framing = "" if content is None else "transfer-encoding: chunked\r\n"
         first = f"{method} {self._path}{target} HTTP/1.1\r\n"
         head = f"{first}{self._headers}{header_lines(headers)}{framing}\r\n".encode("ascii")
-        stream = self._take()
+        stream = self._acquire()
         if stream is None:
             stream = await AsyncStream.connect(*self.address, self._tls, CONNECT_TIMEOUT)
         try:
@@ -93,7 +93,7 @@ class AsyncPool:
         except BaseException:
             stream.close()
             raise
-        return AsyncReceived(self, stream, *found, sent, timeouts.read)
+        return AsyncPooledResponse(self, stream, *found, sent, timeouts.read)
 
     async def aclose(self) -> None:
         with self._lock:
@@ -102,7 +102,7 @@ class AsyncPool:
         for _, stream in idle:
             stream.close()
 
-    def _take(self) -> AsyncStream | None:
+    def _acquire(self) -> AsyncStream | None:
         """Returns an idle connection that the server has not closed."""
         while True:
             with self._lock:
@@ -113,7 +113,7 @@ class AsyncPool:
                 return stream
             stream.close()
 
-    def give_back(self, stream: AsyncStream) -> None:
+    def release(self, stream: AsyncStream) -> None:
         """Keeps a connection for the next request."""
         now = clock.monotonic()
         with self._lock:
@@ -150,8 +150,8 @@ async def _send(stream: AsyncStream, head: bytes, content: AsyncContent, timeout
         return False
 
 
-class AsyncReceived:
-    """A response. The end of its body gives the connection back."""
+class AsyncPooledResponse:
+    """A response. The end of its body releases the connection."""
 
     def __init__(
         self, pool: AsyncPool, stream: AsyncStream, head: Head, rest: bytes, sent: bool, timeout: float
@@ -203,7 +203,7 @@ class AsyncReceived:
         if stream is None:
             return
         if self._keep_alive and self._body.complete and not self._body.overrun and not self._rest:
-            self._pool.give_back(stream)
+            self._pool.release(stream)
         else:
             stream.close()
 

@@ -18,7 +18,7 @@ from .._wire import CONNECT_TIMEOUT, Timeouts
 MAX_IDLE_CONNECTIONS = 20
 # Shorter than servers and proxies keep an idle connection.
 MAX_IDLE_SECONDS = 5.0
-# A longer body is not worth a copy to send it together with the head.
+# Longer bodies are sent after the head, not copied behind it.
 _MAX_JOINED_BYTES = 64 << 10
 
 Content = bytes | Iterable[bytes] | None
@@ -63,7 +63,7 @@ class Pool:
         self._tls = tls
         self._path = url.raw_path.decode("ascii").rstrip("/")
         self._headers = header_lines(headers)
-        # Idle connections with the time since when they are, the latest last.
+        # Idle connections, the latest last, each with the time when it was released.
         self._idle: list[tuple[float, Stream]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -77,7 +77,7 @@ class Pool:
             framing = "" if content is None else "transfer-encoding: chunked\r\n"
         first = f"{method} {self._path}{target} HTTP/1.1\r\n"
         head = f"{first}{self._headers}{header_lines(headers)}{framing}\r\n".encode("ascii")
-        stream = self._take()
+        stream = self._acquire()
         if stream is None:
             stream = Stream.connect(*self.address, self._tls, CONNECT_TIMEOUT)
         try:
@@ -94,7 +94,7 @@ class Pool:
         except BaseException:
             stream.close()
             raise
-        return Received(self, stream, *found, sent, timeouts.read)
+        return PooledResponse(self, stream, *found, sent, timeouts.read)
 
     def close(self) -> None:
         with self._lock:
@@ -103,7 +103,7 @@ class Pool:
         for _, stream in idle:
             stream.close()
 
-    def _take(self) -> Stream | None:
+    def _acquire(self) -> Stream | None:
         """Returns an idle connection that the server has not closed."""
         while True:
             with self._lock:
@@ -114,7 +114,7 @@ class Pool:
                 return stream
             stream.close()
 
-    def give_back(self, stream: Stream) -> None:
+    def release(self, stream: Stream) -> None:
         """Keeps a connection for the next request."""
         now = clock.monotonic()
         with self._lock:
@@ -151,8 +151,8 @@ def _send(stream: Stream, head: bytes, content: Content, timeout: float) -> bool
         return False
 
 
-class Received:
-    """A response. The end of its body gives the connection back."""
+class PooledResponse:
+    """A response. The end of its body releases the connection."""
 
     def __init__(
         self, pool: Pool, stream: Stream, head: Head, rest: bytes, sent: bool, timeout: float
@@ -204,7 +204,7 @@ class Received:
         if stream is None:
             return
         if self._keep_alive and self._body.complete and not self._body.overrun and not self._rest:
-            self._pool.give_back(stream)
+            self._pool.release(stream)
         else:
             stream.close()
 
