@@ -16,6 +16,7 @@ from harness import DEADLINE, Server, until
 from stead import AsyncStead, Stead
 from stead._async import _pool as _async_pool
 from stead._async._pool import AsyncPool, AsyncPooledResponse, AsyncResponse
+from stead._streams import AsyncStream
 from stead._sync import _pool
 from stead._sync._pool import Pool, Response
 from stead._wire import Timeouts
@@ -324,6 +325,28 @@ def test_a_slow_reader_stops_the_server() -> None:
         assert sent < size
         assert sum([len(part) async for part in response.aiter_raw()]) == size
         await pool.aclose()
+
+    with scripted(script) as server:
+        asyncio.run(main())
+
+
+def test_a_connection_can_be_closed_after_its_last_byte_was_sent_to_a_server_that_ended_it() -> None:
+    ended = threading.Event()
+
+    def script(server: Scripted, connection: socket.socket) -> None:
+        connection.shutdown(socket.SHUT_WR)
+        ended.wait(DEADLINE)
+        while connection.recv(65536):
+            pass
+
+    async def main() -> None:
+        stream = await AsyncStream.connect(server.url.host, server.url.port or 0, None, DEADLINE)
+        with pytest.raises(httpx.WriteError):
+            await stream.send(b"x" * (64 << 20), DEADLINE)
+        ended.set()
+        while not stream._lost:
+            await asyncio.sleep(0)
+        stream.close()
 
     with scripted(script) as server:
         asyncio.run(main())

@@ -116,7 +116,9 @@ class AsyncStream(asyncio.Protocol):
         self._waiter: asyncio.Future[bool] | None = None
         self._reading = True
         self._writable = True
+        # No more is received; and the transport is gone.
         self._ended = False
+        self._lost = False
         self._error: Exception | None = None
 
     @classmethod
@@ -172,9 +174,10 @@ class AsyncStream(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        # The loop of an idle connection may be closed, and its sockets with it.
-        with suppress(RuntimeError):
-            self._transport.abort()
+        if not self._lost:
+            # The loop of an idle connection may be closed.
+            with suppress(RuntimeError):
+                self._transport.abort()
 
     async def _wait_for_change(self, timeout: float | None) -> bool:
         """Waits for a change of the connection; returns `False` if there is none in time."""
@@ -214,6 +217,7 @@ class AsyncStream(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended = True
+        self._lost = True
         self._error = error
         self._wake()
 
