@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
+from stead import Stead
+from stead._sync._pool import Pool
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/sdk"))
@@ -66,16 +67,6 @@ def until(condition: Callable[[], T], what: str) -> T:
         time.sleep(0.01)
 
 
-class _ToPort(httpx.HTTPTransport):
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self._port = port
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        request.url = request.url.copy_with(port=self._port)
-        return super().handle_request(request)
-
-
 class CuttingProxy:
     """Forwards connections, and cuts nine out of ten after a random number of bytes of their responses."""
 
@@ -96,9 +87,12 @@ class CuttingProxy:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
 
-    def transport(self) -> httpx.HTTPTransport:
-        """A transport through this proxy. Requests still name the server, which refuses other names."""
-        return _ToPort(self.port)
+    def client(self, server: Server) -> Stead:
+        """A client through this proxy. Requests still name the server, which refuses other names."""
+        client = Stead(server.url, server.token)
+        assert isinstance(client._http._sender, Pool)
+        client._http._sender.address = ("127.0.0.1", self.port)
+        return client
 
     def _accept(self) -> None:
         while True:

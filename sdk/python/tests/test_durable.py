@@ -159,7 +159,7 @@ def test_output_is_complete_although_connections_are_cut_at_random_bytes(server:
     low = 50 if seed < 2 else 2_000
     with (
         CuttingProxy(server.address, seed, low, 30_000) as proxy,
-        Stead(server.url, server.token, transport=proxy.transport()) as client,
+        proxy.client(server) as client,
     ):
         received = b""
         for event in client.thread(f"cut-{seed}").exec_stream(f"seq {lines}; echo é >&2"):
@@ -176,7 +176,7 @@ def test_files_are_complete_although_connections_are_cut(server: Server) -> None
     with (
         Stead(server.url, server.token) as direct,
         CuttingProxy(server.address, 5, 2_000, 100_000) as proxy,
-        Stead(server.url, server.token, transport=proxy.transport()) as client,
+        proxy.client(server) as client,
     ):
         direct.thread("cut-files").exec("true")
         direct.thread("cut-files").files.write("/workspace/cut.bin", content)

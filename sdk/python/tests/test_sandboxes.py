@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import running_server
+from harness import DEADLINE, running_server, until
 
 import stead
 from stead import Output, Stead
@@ -57,6 +59,19 @@ def test_a_sandbox_is_isolated_and_keeps_its_files_when_suspended(isolating: Ste
         with pytest.raises(stead.NotSupported):
             sandbox.suspend(memory=True)
         assert sandbox.exec("echo $STEP $PWD; cat /root/kept").stdout == "1 /usr\nkept\n"
+
+
+def test_a_link_opens_a_port_inside_a_sandbox(isolating: Stead) -> None:
+    with isolating.sandboxes.create() as sandbox:
+        sandbox.files.write("/workspace/page", "hello from inside")
+        sandbox.start("python3 -m http.server --bind 127.0.0.1 8080")
+        until(lambda: 8080 in sandbox.ports(), "the program to listen")
+        link = sandbox.ports.link(8080)
+        # Not every resolver knows the subdomains of localhost.
+        host = urllib.parse.urlsplit(link.url).netloc
+        request = urllib.request.Request(f"{isolating.url}/page", headers={"Host": host})
+        with urllib.request.urlopen(request, timeout=DEADLINE) as response:
+            assert response.read() == b"hello from inside"
 
 
 def test_forks_and_snapshots_have_the_files_of_their_original(isolating: Stead) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -11,7 +12,12 @@ import pytest
 from harness import Server
 
 import stead
-from stead import RetryPolicy, Stead
+from stead import AsyncStead, RetryPolicy, Stead
+
+
+async def names(client: AsyncStead) -> list[str]:
+    async with client:
+        return [thread.thread_id async for thread in client.threads.list()]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to create a certificate")
@@ -36,7 +42,11 @@ def test_only_the_certificate_of_the_server_is_trusted(server: Server, tmp_path:
         # The certificate is for another name, but the home directory contains it.
         with Stead(home=home) as client:
             assert client.url == found.group(1) and list(client.threads.list()) == []
+        assert asyncio.run(names(AsyncStead(home=home))) == []
         for cacert in (tmp_path / "wrong.pem", None, tmp_path / "right.pem"):
+            untrusting = AsyncStead(found.group(1), "x", cacert=cacert, home=tmp_path)
+            with pytest.raises(stead.ConnectionFailed, match="not trusted"):
+                asyncio.run(names(untrusting))
             with (
                 Stead(found.group(1) + "/", "x", cacert=cacert, home=tmp_path, retry=RetryPolicy(deadline=5)) as other,
                 pytest.raises(stead.ConnectionFailed, match="not trusted"),

@@ -30,8 +30,18 @@ export const OPAQUE_FIELDS: ReadonlySet<string> = new Set([
   "set",
 ]);
 
-const camel = (name: string): string =>
-  name.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+/** The names of the API, renamed once. More than it has would be a mistake of the server. */
+const camelNames = new Map<string, string>();
+const MAX_NAMES = 2000;
+
+function camel(name: string): string {
+  let renamed = camelNames.get(name);
+  if (renamed === undefined) {
+    renamed = name.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+    if (camelNames.size < MAX_NAMES) camelNames.set(name, renamed);
+  }
+  return renamed;
+}
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
@@ -44,8 +54,10 @@ function rename(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(rename);
   if (typeof value !== "object" || value === null) return value;
   const renamed: Record<string, unknown> = {};
-  for (const [name, member] of Object.entries(value)) {
-    renamed[camel(name)] = OPAQUE_FIELDS.has(name) ? member : rename(member);
+  for (const name of Object.keys(value)) {
+    const member: unknown = (value as Record<string, unknown>)[name];
+    const plain = typeof member !== "object" || member === null || OPAQUE_FIELDS.has(name);
+    renamed[camel(name)] = plain ? member : rename(member);
   }
   return renamed;
 }

@@ -307,8 +307,9 @@ export function segment(id: string): string {
 }
 
 function queryString(query: Query | undefined): string {
+  if (query === undefined) return "";
   const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query ?? {})) {
+  for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== null) parameters.append(name, String(value));
   }
   const text = parameters.toString();

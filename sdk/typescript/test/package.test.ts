@@ -45,7 +45,7 @@ test("the quick start of the README works", async () => {
   await writeFile(join(scratch, "quick.mjs"), code!);
   const env = { ...process.env, STEAD_HOME: setup.server.home, STEAD_URL: "" };
   const output = execFileSync(process.execPath, ["quick.mjs"], { cwd: scratch, env, encoding: "utf8" });
-  assert.equal(output, "hello from /tmp\n\n1\n2\n3\n");
+  assert.equal(output, "hello from /tmp\n1\n2\n3\n");
 });
 
 test("the examples in comments and in the guide compile", async () => {

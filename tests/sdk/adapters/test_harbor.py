@@ -1,18 +1,40 @@
-"""The adapter for Harbor: a whole trial with the oracle agent, and the transfer of directories."""
+"""The adapter for Harbor: a job of the oracle agent, and the transfer of directories."""
 
+import json
 import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 from harbor.models.task.config import EnvironmentConfig as TaskEnvironment
-from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
 from harbor.models.trial.paths import TrialPaths
-from harbor.trial.trial import Trial
 
 from stead import Stead
 from stead.adapters.harbor import SteadEnvironment
 
-SOLUTION = "#!/bin/bash\nset -o pipefail\nseq 3 | tail -1 > answer.txt\n"
-TEST = '#!/bin/bash\n[ "$(cat answer.txt)" = 3 ] && echo 1 > /logs/verifier/reward.txt\n'
+BASH = "#!/bin/bash\nset -euo pipefail\n"
+REWARD = "/logs/verifier/reward"
+# What the oracle runs, what the verifier runs, and the rewards for it.
+TASKS = {
+    "count": (
+        "seq 3 | tail -1 > answer.txt",
+        f'[ "$(cat answer.txt)" = 3 ] && echo 1 > {REWARD}.txt',
+        {"reward": 1},
+    ),
+    # A program that the agent started still runs when the verifier looks.
+    "serve": (
+        "mkfifo ask reply\nnohup bash -c 'read word < ask; echo heard $word > reply' > /dev/null 2>&1 &",
+        f'echo you > ask\n[ "$(cat reply)" = "heard you" ] && echo 1 > {REWARD}.txt',
+        {"reward": 1},
+    ),
+    # The verifier has files of its own, and more than one reward.
+    "sort": (
+        "seq 1 10 100000 | shuf > numbers\nsort -n numbers > sorted",
+        f'diff sorted "$(dirname "$0")/expected" && echo \'{{"right": 1, "short": 0.5}}\' > {REWARD}.json',
+        {"right": 1, "short": 0.5},
+    ),
+}
 
 
 def write(path, text):
@@ -20,23 +42,34 @@ def write(path, text):
     path.write_text(text)
 
 
-async def test_the_oracle_solves_a_task(tmp_path):
-    task = tmp_path / "count"
+def write_task(task, solution, check):
     write(task / "task.toml", 'version = "1.0"\n[environment]\nworkdir = "/app"\n')
-    write(task / "instruction.md", "Write 3 to answer.txt.\n")
+    write(task / "instruction.md", "Do what the solution does.\n")
     write(task / "environment/Dockerfile", "FROM debian\nWORKDIR /app\n")
-    write(task / "solution/solve.sh", SOLUTION)
-    write(task / "tests/test.sh", TEST)
-    config = TrialConfig(
-        task=TaskConfig(path=task),
-        trials_dir=tmp_path / "trials",
-        agent=AgentConfig(name="oracle"),
-        environment=EnvironmentConfig(import_path="stead.adapters.harbor:SteadEnvironment", kwargs={"image": ""}),
+    write(task / "solution/solve.sh", BASH + solution + "\n")
+    write(task / "tests/test.sh", BASH + check + "\n")
+    write(task / "tests/expected", "".join(f"{number}\n" for number in range(1, 100_001, 10)))
+
+
+def test_the_oracle_solves_three_tasks(tmp_path):
+    """As docs/agents.md runs it."""
+    for name, (solution, check, _) in TASKS.items():
+        write_task(tmp_path / "tasks" / name, solution, check)
+    harbor = pathlib.Path(sys.executable).with_name("harbor")
+    options = ["--environment-import-path", "stead.adapters.harbor:SteadEnvironment", "--agent", "oracle"]
+    paths = ["--path", tmp_path / "tasks", "--jobs-dir", tmp_path / "jobs", "--job-name", "oracle"]
+    done = subprocess.run(
+        [harbor, "run", *options, *paths, "--ek", "image=", "--n-concurrent", "2", "--yes"],
+        env={**os.environ, "HARBOR_TELEMETRY": "off", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    trial = await Trial.create(config)
-    result = await trial.run()
-    assert result.exception_info is None, result.exception_info
-    assert result.verifier_result.rewards == {"reward": 1}
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = [json.loads(path.read_text()) for path in tmp_path.glob("jobs/oracle/*/result.json")]
+    assert [trial["exception_info"] for trial in trials] == [None] * len(TASKS), done.stdout
+    rewards = {trial["task_name"].split("/")[-1]: trial["verifier_result"]["rewards"] for trial in trials}
+    assert rewards == {name: expected for name, (_, _, expected) in TASKS.items()}
     with Stead.connect() as client:
         assert list(client.sandboxes.list(label="framework=harbor")) == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ CONNECT_TIMEOUT = 10.0
 JSON_HEADERS = {"content-type": "application/json", "accept": "application/json"}
 
 
-def keepalive_options() -> list[tuple[int, int, int]]:
-    """Socket options that notice a vanished peer in half a minute, also while a command runs in silence."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long, in seconds, the server may not read, not respond (`None` for any time), and not continue."""
+
+    write: float
+    head: float | None
+    read: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -16,28 +14,22 @@ from .._errors import ApiError, NotFound, api_error
 from .._retry import NOT_SENT, Attempts, RetryPolicy
 from .._sse import EventParser, ServerEvent
 from .._wire import (
-    CONNECT_TIMEOUT,
     JSON_HEADERS,
     STREAM_TIMEOUT,
     Reply,
+    Timeouts,
     connection_failed,
     fresh_key,
-    keepalive_options,
     with_query,
 )
-
-MAX_PARSED_URLS = 128
+from ._pool import AsyncPool, AsyncResponse, AsyncSender, AsyncTransportSender
 
 # Makes the body of a request, anew for each attempt.
 AsyncBody = Callable[[], AsyncIterable[bytes]]
 
 
 class AsyncHttp:
-    """The connection pool of a client.
-
-    It uses httpx's transport, without the layers of `httpx.AsyncClient` above it: there are no cookies,
-    redirects or proxies here, and they would cost as much as the request itself.
-    """
+    """The requests of a client."""
 
     def __init__(
         self,
@@ -49,48 +41,22 @@ class AsyncHttp:
         self.url = server.url
         self._policy = policy
         self._timeout = timeout
-        # One parsed URL for each path in use: parsing takes as long as all else that happens here.
-        self._parsed = lru_cache(MAX_PARSED_URLS)(httpx.URL)
-        self._headers = {"host": httpx.URL(server.url).netloc.decode(), "user-agent": "stead-sdk-python"}
+        url = httpx.URL(server.url)
+        headers = {"host": url.netloc.decode(), "user-agent": "stead-sdk-python"}
         if server.token:
-            self._headers["authorization"] = f"Bearer {server.token}"
-        self._transport = transport or httpx.AsyncHTTPTransport(
-            # Plain HTTP needs no certificates, and loading them takes long.
-            verify=server.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            socket_options=keepalive_options(),
+            headers["authorization"] = f"Bearer {server.token}"
+        self._sender: AsyncSender = (
+            AsyncPool(url, server.tls, headers)
+            if transport is None
+            else AsyncTransportSender(transport, server.url, headers)
         )
         self._known_server = False
 
     async def aclose(self) -> None:
-        await self._transport.aclose()
+        await self._sender.aclose()
 
     def attempts(self) -> Attempts:
         return Attempts(self._policy)
-
-    async def _send(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        content: bytes | AsyncIterable[bytes] | None,
-        read_timeout: float,
-        wait_forever: bool,
-    ) -> httpx.Response:
-        timeouts: dict[str, float | None] = {"connect": CONNECT_TIMEOUT, "write": self._timeout}
-        timeouts["read"] = None if wait_forever else read_timeout
-        request = httpx.Request(
-            method,
-            self._parsed(self.url + target),
-            headers={**self._headers, **headers},
-            content=content,
-            extensions={"timeout": timeouts},
-        )
-        response = await self._transport.handle_async_request(request)
-        # The transport reads this again before it reads the body.
-        timeouts["read"] = read_timeout
-        self._known_server = True
-        return response
 
     async def open(
         self,
@@ -105,7 +71,7 @@ class AsyncHttp:
         repeatable: bool = True,
         once: bool = False,
         attempts: Attempts | None = None,
-    ) -> httpx.Response:
+    ) -> AsyncResponse:
         """Sends a request and returns the response with its body unread. An error status raises.
 
         With `wait_forever` the response may take any time to begin; TCP keep-alive notices if the server's machine
@@ -113,11 +79,13 @@ class AsyncHttp:
         only `once` is repeated only if it was not sent.
         """
         target = with_query(path, params)
+        timeouts = Timeouts(self._timeout, None if wait_forever else read_timeout, read_timeout)
         attempts = attempts or self.attempts()
         while True:
             try:
                 body = content() if callable(content) else content
-                response = await self._send(method, target, headers or {}, body, read_timeout, wait_forever)
+                response = await self._sender.send(method, target, headers or {}, body, timeouts)
+                self._known_server = True
                 if response.is_success:
                     return response
                 try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import time
 import json
-import ssl
 from collections.abc import Iterable, Iterator, Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -17,28 +15,22 @@ from .._errors import ApiError, NotFound, api_error
 from .._retry import NOT_SENT, Attempts, RetryPolicy
 from .._sse import EventParser, ServerEvent
 from .._wire import (
-    CONNECT_TIMEOUT,
     JSON_HEADERS,
     STREAM_TIMEOUT,
     Reply,
+    Timeouts,
     connection_failed,
     fresh_key,
-    keepalive_options,
     with_query,
 )
-
-MAX_PARSED_URLS = 128
+from ._pool import Pool, Response, Sender, TransportSender
 
 # Makes the body of a request, anew for each attempt.
 Body = Callable[[], Iterable[bytes]]
 
 
 class Http:
-    """The connection pool of a client.
-
-    It uses httpx's transport, without the layers of `httpx.Client` above it: there are no cookies,
-    redirects or proxies here, and they would cost as much as the request itself.
-    """
+    """The requests of a client."""
 
     def __init__(
         self,
@@ -50,48 +42,22 @@ class Http:
         self.url = server.url
         self._policy = policy
         self._timeout = timeout
-        # One parsed URL for each path in use: parsing takes as long as all else that happens here.
-        self._parsed = lru_cache(MAX_PARSED_URLS)(httpx.URL)
-        self._headers = {"host": httpx.URL(server.url).netloc.decode(), "user-agent": "stead-sdk-python"}
+        url = httpx.URL(server.url)
+        headers = {"host": url.netloc.decode(), "user-agent": "stead-sdk-python"}
         if server.token:
-            self._headers["authorization"] = f"Bearer {server.token}"
-        self._transport = transport or httpx.HTTPTransport(
-            # Plain HTTP needs no certificates, and loading them takes long.
-            verify=server.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            socket_options=keepalive_options(),
+            headers["authorization"] = f"Bearer {server.token}"
+        self._sender: Sender = (
+            Pool(url, server.tls, headers)
+            if transport is None
+            else TransportSender(transport, server.url, headers)
         )
         self._known_server = False
 
     def close(self) -> None:
-        self._transport.close()
+        self._sender.close()
 
     def attempts(self) -> Attempts:
         return Attempts(self._policy)
-
-    def _send(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        content: bytes | Iterable[bytes] | None,
-        read_timeout: float,
-        wait_forever: bool,
-    ) -> httpx.Response:
-        timeouts: dict[str, float | None] = {"connect": CONNECT_TIMEOUT, "write": self._timeout}
-        timeouts["read"] = None if wait_forever else read_timeout
-        request = httpx.Request(
-            method,
-            self._parsed(self.url + target),
-            headers={**self._headers, **headers},
-            content=content,
-            extensions={"timeout": timeouts},
-        )
-        response = self._transport.handle_request(request)
-        # The transport reads this again before it reads the body.
-        timeouts["read"] = read_timeout
-        self._known_server = True
-        return response
 
     def open(
         self,
@@ -106,7 +72,7 @@ class Http:
         repeatable: bool = True,
         once: bool = False,
         attempts: Attempts | None = None,
-    ) -> httpx.Response:
+    ) -> Response:
         """Sends a request and returns the response with its body unread. An error status raises.
 
         With `wait_forever` the response may take any time to begin; TCP keep-alive notices if the server's machine
@@ -114,11 +80,13 @@ class Http:
         only `once` is repeated only if it was not sent.
         """
         target = with_query(path, params)
+        timeouts = Timeouts(self._timeout, None if wait_forever else read_timeout, read_timeout)
         attempts = attempts or self.attempts()
         while True:
             try:
                 body = content() if callable(content) else content
-                response = self._send(method, target, headers or {}, body, read_timeout, wait_forever)
+                response = self._sender.send(method, target, headers or {}, body, timeouts)
+                self._known_server = True
                 if response.is_success:
                     return response
                 try:
