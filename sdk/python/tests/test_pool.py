@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -166,6 +167,18 @@ def test_requests_in_a_row_use_one_connection(kind: Kind) -> None:
         assert [pool.send(b"{}") for _ in range(3)] == [b"ok"] * 3
         assert server.connections == 1
         assert server.requests[0] == b"POST /path HTTP/1.1\r\nhost: h\r\nx-key: a\r\ncontent-length: 2\r\n\r\n{}"
+
+
+def test_a_child_process_does_not_use_the_connections_of_its_parent() -> None:
+    with scripted(answering(OK)) as server, Blocking(server.url) as pool:
+        assert pool.send() == b"ok"
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if pool.send() == b"ok" else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert server.connections == 2
+        assert pool.send() == b"ok"
+        assert server.connections == 2
 
 
 @both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import socket
 import ssl
@@ -28,10 +29,11 @@ def _keepalive_options() -> list[tuple[int, int, int]]:
 
 
 class _Readable:
-    """Tells whether a socket has something to read, or was closed by its peer."""
+    """Tells whether a socket has something to read, was closed by its peer, or is that of the parent process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._process = os.getpid()
         self._poll = None
         # Windows has no `poll`, and no limit on the numbers that `select` takes.
         if hasattr(select, "poll"):
@@ -39,6 +41,8 @@ class _Readable:
             self._poll.register(descriptor, select.POLLIN)
 
     def __call__(self) -> bool:
+        if self._process != os.getpid():
+            return True
         if self._poll is not None:
             return bool(self._poll.poll(0))
         return bool(select.select([self._descriptor], [], [], 0)[0])
