@@ -29,6 +29,7 @@ mod show;
 mod sse;
 mod terminals;
 mod threads;
+mod top;
 mod trust;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -83,6 +84,8 @@ enum Verb {
     Output(exec::OutputArgs),
     /// Find a text in the commands and the output of all threads
     Search(search::SearchArgs),
+    /// Show what runs and what it uses, live
+    Top(top::TopArgs),
     /// Wait for the end of a command, and exit with its status
     Wait(events::WaitArgs),
     /// Copy files and directories to or from a thread or sandbox
@@ -238,6 +241,7 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::History(args) => exec::history(args).await,
         Verb::Output(args) => exec::output(args).await,
         Verb::Search(args) => search::search(args).await,
+        Verb::Top(args) => top::top(args).await,
         Verb::Wait(args) => events::wait(args).await,
         Verb::Cp(args) => copy::cp(args).await,
         Verb::Ports(args) => threads::ports(args).await,
