@@ -72,7 +72,11 @@ pub(super) async fn search(args: SearchArgs) -> anyhow::Result<ExitCode> {
         false => items.iter().try_for_each(|item: &Value| show::line(&result(item)))?,
     }
     if cursor.is_some() {
-        eprintln!("stead: stopped after {limit} commands; --limit {} finds more", 10 * limit);
+        eprintln!(
+            "stead: stopped at --limit {limit}; older commands were not searched, --limit {} \
+             searches on",
+            limit.saturating_mul(10)
+        );
     } else if items.is_empty() {
         eprintln!("stead: no match in {searched} commands and their output");
     }
