@@ -61,6 +61,28 @@ impl<'a> LineFinder<'a> {
             self.end_line();
             self.offset = offset;
         }
+        let mut skipped = 0..0;
+        if let Some(first) = bytes.iter().position(|byte| *byte == b'\n')
+            && let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n')
+            && !self.may_match(&bytes[first + 1..=last])
+        {
+            skipped = first + 1..last + 1;
+        }
+        self.feed_lines(&bytes[..skipped.start]);
+        // The line before is complete, so what is skipped starts at `self.offset`.
+        self.offset += skipped.len() as u64;
+        self.feed_lines(&bytes[skipped.end..]);
+    }
+
+    /// Whether a line of whole lines may match. Reading all at once is much faster than line by line, but only
+    /// possible without control sequences.
+    fn may_match(&self, lines: &[u8]) -> bool {
+        let is_control =
+            |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r');
+        lines.iter().any(is_control) || self.needle.0.is_match(lines)
+    }
+
+    fn feed_lines(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             if self.is_full() {
                 return;
@@ -188,6 +210,15 @@ mod tests {
     #[test]
     fn text_on_both_sides_of_a_gap_is_not_joined() {
         check("fish", &[(0, "fi"), (100, "sh\nfish")], &[(103, "fish")]);
+    }
+
+    #[test]
+    fn offsets_are_right_after_lines_that_were_skipped() {
+        let lines = "a\n".repeat(100);
+        check("fish", &[(0, "x fi"), (4, &format!("sh\n{lines}y"))], &[(0, "x fish")]);
+        let pieces =
+            [(0, &*format!("x\n{lines}fi")), (204, &*format!("sh\n{lines}fi")), (409, "sh\n")];
+        check("fish", &pieces, &[(202, "fish"), (407, "fish")]);
     }
 
     #[test]
