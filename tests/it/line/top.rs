@@ -10,14 +10,13 @@ fn what_runs_is_in_the_table_and_q_quits() {
     let server = Server::start(&home);
     let client = server.client();
     client.put("/api/threads/t", json!({"provider": "local"})).expect_success();
-    let command = json!({"command": "read -r end < fifo-that-ends-it", "yield_ms": 1});
-    client
-        .post("/api/threads/t/exec", json!({"command": "mkfifo fifo-that-ends-it"}))
-        .expect_success();
-    client.post("/api/threads/t/exec", command).expect_success();
+    // The command runs until the fifo is written to.
+    let fifo = home.path().join("fifo");
+    let command = format!("mkfifo {0}; cat {0}", fifo.display());
+    client.post("/api/threads/t/exec", json!({"command": command, "yield_ms": 1})).expect_success();
     let mut person = Person::run(&home, &["top", "--interval", "100ms"]);
     person.sees("1 running a command · q quits");
-    person.sees("read -r end");
+    person.sees("mkfifo");
     let path = home.path().to_str().unwrap();
     let output = run(&["top", "--once", "--json"], &[("STEAD_HOME", path)]);
     let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -33,4 +32,5 @@ fn what_runs_is_in_the_table_and_q_quits() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("THREAD") && text.contains("\nother "), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
+    std::fs::write(fifo, "").unwrap();
 }
