@@ -45,7 +45,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
     Ctrl-\\ detaches, and so does the end of standard input (except with --viewer); the shell\n\
     keeps running. The exit status is that of the terminal's program.")]
 pub(super) struct AttachArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     /// Create the thread if it does not exist

@@ -108,16 +108,7 @@ struct RemoteTree<'a> {
 impl<'a> RemoteTree<'a> {
     /// Finds a thread by its id, or the thread of a sandbox by the sandbox's name or id.
     async fn find(client: &'a ApiClient, name: &str) -> anyhow::Result<RemoteTree<'a>> {
-        let thread = match client.get(&format!("/api/threads/{}", escape(name))).await {
-            Ok(_) => name.to_owned(),
-            Err(error) if names::is_missing(&error) => {
-                let sandbox = names::sandbox(client, name).await;
-                let sandbox = sandbox.with_context(|| format!("no thread {name:?}"))?;
-                let found = client.get(&format!("/api/sandboxes/{}", escape(&sandbox))).await?;
-                names::id(&found, "thread_id")?
-            }
-            Err(error) => return Err(error),
-        };
+        let thread = names::thread(client, name).await?;
         Ok(RemoteTree { client, thread })
     }
 

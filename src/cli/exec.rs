@@ -37,10 +37,11 @@ const RECENT_COMMANDS: usize = 100;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead exec -- cd /srv '&&' make\n  \
     stead exec --thread build --timeout 10m --stream -- make test\n  \
+    stead exec -t my-sandbox -- pwd\n  \
     echo hi | stead exec --stdin -- cat\n\n\
     Exit status: that of the command; 124 if it timed out, 125 if there is no result.")]
 pub(super) struct ExecArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     #[arg(short, long, value_name = "NAME", conflicts_with = "thread")]
     terminal: Option<String>,
     /// Thread to run in; created if it does not exist
@@ -436,7 +437,7 @@ async fn copy(
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead history -q make --limit 20")]
 pub(super) struct HistoryArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     /// The same as NAME, as `stead exec` takes it

@@ -39,7 +39,7 @@ pub(super) enum HandoffVerb {
         /// Include answered, declined and expired hand-offs
         #[arg(short, long)]
         all: bool,
-        /// Only hand-offs of this thread
+        /// Only hand-offs of this thread or sandbox
         #[arg(short, long)]
         thread: Option<String>,
         #[command(flatten)]
@@ -99,7 +99,7 @@ pub(super) struct AnswerArgs {
     Exit status: 0 answered, 3 declined or not approved, 4 expired."
 )]
 pub(super) struct AskArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     terminal: String,
     /// What to ask for
     #[arg(long, value_enum)]
@@ -150,16 +150,18 @@ const EXPIRED_STATUS: u8 = 4;
 pub(super) async fn handoffs(verb: HandoffVerb) -> anyhow::Result<ExitCode> {
     match verb {
         HandoffVerb::Ls { all, thread, form, target } => {
+            let client = target.client()?;
             let mut path = "/api/handoffs".to_owned();
             let mut separator = '?';
             if !all {
                 path.push_str("?status=open");
                 separator = '&';
             }
-            if let Some(thread) = thread {
+            if let Some(name) = thread {
+                let thread = names::thread(&client, &name).await?;
                 path.push_str(&format!("{separator}thread_id={}", escape(&thread)));
             }
-            let items = target.client()?.list(&path, MAX_ITEMS).await?;
+            let items = client.list(&path, MAX_ITEMS).await?;
             if items.is_empty() && !form.json {
                 line(if all { "no hand-offs" } else { "no open hand-offs" })?;
             } else {

@@ -21,6 +21,7 @@ mod raw;
 mod reconnect;
 mod sandboxes;
 mod screen;
+mod search;
 mod server_link;
 mod settings;
 mod share;
@@ -28,6 +29,7 @@ mod show;
 mod sse;
 mod terminals;
 mod threads;
+mod top;
 mod trust;
 mod upgrade;
 
@@ -50,7 +52,8 @@ use settings::SettingArgs;
         stead exec -- make test              run a command in the thread `main`\n  \
         stead attach                         attach to its terminal\n  \
         stead thread ls --json               list threads\n\n\
-        Nouns may be given in the plural (`stead threads ls`), and ids by a unique prefix.\n\n\
+        Nouns may be given in the plural (`stead threads ls`), and ids by a unique prefix. Everywhere, `-t`\n\
+        takes a thread, the name or id of a sandbox, or a terminal id.\n\n\
         Exit status: 0 success, 1 failure, 2 wrong usage. `stead exec` exits with the status of the\n\
         command, 124 if it timed out, 125 if there is no result; `stead attach` and `stead new` with\n\
         the status of the program."
@@ -80,6 +83,10 @@ enum Verb {
     History(exec::HistoryArgs),
     /// Print the output of a command
     Output(exec::OutputArgs),
+    /// Find a text in the commands and the output of all threads
+    Search(search::SearchArgs),
+    /// Show what runs and what it uses, live
+    Top(top::TopArgs),
     /// Wait for the end of a command, and exit with its status
     Wait(events::WaitArgs),
     /// Copy files and directories to or from a thread or sandbox
@@ -237,6 +244,8 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Exec(args) => exec::run(args).await,
         Verb::History(args) => exec::history(args).await,
         Verb::Output(args) => exec::output(args).await,
+        Verb::Search(args) => search::search(args).await,
+        Verb::Top(args) => top::top(args).await,
         Verb::Wait(args) => events::wait(args).await,
         Verb::Cp(args) => copy::cp(args).await,
         Verb::Ports(args) => threads::ports(args).await,

@@ -19,7 +19,7 @@ pub(super) enum IfMissing {
     Fail,
 }
 
-/// Returns the id of a terminal, given by its id, a unique prefix of the id, or its thread.
+/// Returns the id of a terminal, given by its id, a unique prefix of the id, its thread, or its sandbox.
 pub(super) async fn terminal(
     client: &ApiClient,
     name: &str,
@@ -33,14 +33,60 @@ pub(super) async fn terminal(
     }
     let path = format!("/api/threads/{}", escape(name));
     let found = client.get(&format!("{path}/terminal")).await;
-    let found = match (found, missing) {
-        (Err(error), IfMissing::Create) if is_missing(&error) => {
-            client.json(Method::PUT, &path, Some(&json!({}))).await?;
-            client.get(&format!("{path}/terminal")).await?
-        }
-        (found, _) => found?,
+    let found = match found {
+        Err(error) if is_missing(&error) => match (sandbox_thread(client, name).await?, missing) {
+            (Some(thread), _) => {
+                client.get(&format!("/api/threads/{}/terminal", escape(&thread))).await?
+            }
+            (None, IfMissing::Create) => {
+                client.json(Method::PUT, &path, Some(&json!({}))).await?;
+                client.get(&format!("{path}/terminal")).await?
+            }
+            (None, IfMissing::Fail) => return Err(error),
+        },
+        found => found?,
     };
     id(&found, "terminal_id")
+}
+
+/// Returns the id of a thread, given by its id, its sandbox, or one of its terminals.
+pub(super) async fn thread(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    match find_thread(client, name).await? {
+        Some(thread) => Ok(thread),
+        None => bail!("no thread or sandbox {name:?}; `stead thread ls` lists them"),
+    }
+}
+
+/// Like [`thread`], for a thread that is created if there is none: then the name is its id.
+pub(super) async fn thread_or_new(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    Ok(find_thread(client, name).await?.unwrap_or_else(|| name.to_owned()))
+}
+
+async fn find_thread(client: &ApiClient, name: &str) -> anyhow::Result<Option<String>> {
+    if name.starts_with("term_") {
+        let terminal = terminal(client, name, IfMissing::Fail).await?;
+        let found = client.get(&format!("/api/terminals/{}", escape(&terminal))).await?;
+        return id(&found, "thread_id").map(Some);
+    }
+    match client.get(&format!("/api/threads/{}", escape(name))).await {
+        Ok(_) => Ok(Some(name.to_owned())),
+        Err(error) if is_missing(&error) => sandbox_thread(client, name).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the thread of a sandbox, given by its name, its id or a unique prefix of the id.
+async fn sandbox_thread(client: &ApiClient, name: &str) -> anyhow::Result<Option<String>> {
+    let items = client.list("/api/sandboxes", MAX_SEARCHED).await?;
+    let found = match items.iter().find(|item| item["name"] == name) {
+        Some(named) => Some(named),
+        None if name.starts_with("sb_") => {
+            let sandbox = unique("sandbox", name, &items, "sandbox_id")?;
+            items.iter().find(|item| item["sandbox_id"] == sandbox.as_str())
+        }
+        None => None,
+    };
+    found.map(|item| id(item, "thread_id")).transpose()
 }
 
 /// Lists the terminals of all threads.

@@ -42,7 +42,7 @@ pub(super) enum ShareVerb {
 
 #[derive(Debug, Args)]
 pub(super) struct ShareArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     terminal: String,
     /// Lifetime of the link: 90s, 30m, 2h, 7d
     #[arg(long = "for", value_name = "TIME", value_parser = config::parse_duration)]

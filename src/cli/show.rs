@@ -71,7 +71,7 @@ pub(super) fn line(text: &str) -> io::Result<()> {
 }
 
 /// Aligns rows in columns, two spaces apart. The widest columns are cut until a row fits into `limit`.
-fn table(rows: &[Vec<String>], limit: usize) -> String {
+pub(super) fn table(rows: &[Vec<String>], limit: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

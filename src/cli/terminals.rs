@@ -36,7 +36,7 @@ pub(super) const COLUMNS: &[Column] = &[
 
 #[derive(Debug, Args)]
 pub(super) struct TerminalArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl TerminalArgs {
     stead new --cwd /srv -e EDITOR=vim\n  \
     stead new -t build --provider namespace --memory 1g --cpus 1 --egress github.com:443")]
 pub(super) struct NewArgs {
-    /// Thread of the terminal; created if it does not exist
+    /// Thread, or sandbox, of the terminal; a thread is created if it does not exist
     #[arg(short, long, default_value = names::DEFAULT_THREAD)]
     thread: String,
     /// Provider of the thread's sandbox, if the thread is created
@@ -109,8 +109,9 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     if !settings.is_empty() {
         choices.insert("sandbox".into(), settings.into());
     }
+    let thread = names::thread_or_new(&client, &args.thread).await?;
     if !choices.is_empty() {
-        let path = format!("/api/threads/{}", escape(&args.thread));
+        let path = format!("/api/threads/{}", escape(&thread));
         client.json(Method::PUT, &path, Some(&Value::Object(choices))).await?;
     }
     let mut body = json!({"env": names::pairs(&args.env)?});
@@ -124,8 +125,7 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     put("cwd", args.cwd.map(Value::from));
     put("shell", args.shell.map(Value::from));
     put("cmd", (!args.cmd.is_empty()).then(|| Value::from(args.cmd)));
-    let made =
-        client.post(&format!("/api/threads/{}/terminals", escape(&args.thread)), &body).await?;
+    let made = client.post(&format!("/api/threads/{}/terminals", escape(&thread)), &body).await?;
     let terminal = names::id(&made, "terminal_id")?;
     if args.json {
         super::show::json(&made)?;
@@ -140,7 +140,7 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead ls\n  stead ls -t build --json")]
 pub(super) struct LsArgs {
-    /// Only terminals of this thread
+    /// Only terminals of this thread or sandbox
     #[arg(short, long)]
     thread: Option<String>,
     /// How many threads to search, most recently used first
@@ -155,7 +155,7 @@ pub(super) struct LsArgs {
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let threads = match args.thread {
-        Some(thread) => vec![thread],
+        Some(name) => vec![names::thread(&client, &name).await?],
         None => {
             let threads = client.list("/api/threads", args.limit.max(1)).await?;
             let names = threads.iter().filter_map(|thread| thread["thread_id"].as_str());
@@ -192,7 +192,7 @@ pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
 #[command(after_help = "Examples:\n  stead send -t build 'make test' --enter\n  \
     printf '\\x03' | stead send -t build")]
 pub(super) struct SendArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     #[arg(short, long, default_value = names::DEFAULT_THREAD)]
     terminal: String,
     /// Text to send (default: standard input)
@@ -334,7 +334,7 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead resize build 120x40")]
 pub(super) struct ResizeArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     name: String,
     /// Columns and rows
     #[arg(value_name = "COLSxROWS", value_parser = parse_size)]
@@ -361,7 +361,7 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead kill term_0198…\n  stead kill build --signal INT")]
 pub(super) struct KillArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     name: String,
     /// Send this signal to the foreground program instead of closing the terminal
     #[arg(short, long)]
@@ -442,7 +442,7 @@ pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead rollback build 12")]
 pub(super) struct RollbackArgs {
-    /// Terminal id, or thread for its default terminal
+    /// Terminal id, or thread or sandbox for its default terminal
     name: String,
     /// Version to restore
     version: u64,

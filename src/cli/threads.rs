@@ -331,13 +331,15 @@ pub(super) struct PortsArgs {
 /// `stead ports`: the TCP ports that programs listen on, or a link to one of them.
 pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
     let PortsArgs { of, link, lifetime } = args;
-    let path = format!("/api/threads/{}/ports", escape(&of.thread));
+    let client = of.target.client()?;
+    let thread = names::thread(&client, &of.thread).await?;
+    let path = format!("/api/threads/{}/ports", escape(&thread));
     if let Some(port) = link {
         let mut body = json!({});
         if let Some(lifetime) = lifetime {
             body["expires_in_ms"] = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).into();
         }
-        let made = of.target.client()?.post(&format!("{path}/{port}/links"), &body).await?;
+        let made = client.post(&format!("{path}/{port}/links"), &body).await?;
         if of.form.json {
             of.form.one(&made)?;
         } else {
@@ -345,7 +347,7 @@ pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let items = of.target.client()?.list(&path, MAX_ITEMS).await?;
+    let items = client.list(&path, MAX_ITEMS).await?;
     of.form.list(&items, &[("port", "/port")])?;
     Ok(ExitCode::SUCCESS)
 }

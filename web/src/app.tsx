@@ -10,7 +10,7 @@ import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.
 import { ofThread } from "./lib/handoff.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
-import { go, type Route, threadAddress, useRoute } from "./lib/router.ts";
+import { go, type Route, searchAddress, threadAddress, useRoute } from "./lib/router.ts";
 import { asksForShortcuts } from "./lib/shortcuts.ts";
 import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
@@ -25,6 +25,7 @@ import { NowView } from "./views/now.tsx";
 import { Palette } from "./views/palette.tsx";
 import { ProjectsView, useProjects } from "./views/projects.tsx";
 import { newSandbox, SandboxesView } from "./views/sandboxes.tsx";
+import { SearchView } from "./views/search.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal } from "./views/terminals.tsx";
@@ -159,6 +160,7 @@ function Frame({ route }: { route: Route }) {
               ...actions(route, threads.value ?? [], names, sections),
               { title: "Keyboard shortcuts", run: () => setShortcuts(true) },
             ]}
+            search={(text) => go(searchAddress(text))}
             close={() => setPalette(false)}
           />
         )}
@@ -246,6 +248,8 @@ function View({ route, threads, handoffs }: ViewProps) {
       return <NowView threads={threads} handoffs={handoffs.value ?? []} />;
     case "inbox":
       return <InboxView open={handoffs} />;
+    case "search":
+      return <SearchView text={route.text} />;
     case "threads":
       return <ThreadsView key={route.filter} threads={threads} filter={route.filter} />;
     case "thread":
@@ -329,6 +333,7 @@ function actions(route: Route, threads: Thread[], names: ThreadNames, sections: 
       hint: names.has(thread.thread_id) ? "sandbox" : "thread",
       run: () => go(threadAddress(thread.thread_id)),
     })),
+    { title: "Search commands and output", run: () => go("/ui/search") },
     { title: "New thread", run: () => void newThread() },
     { title: "New sandbox", run: () => void newSandbox() },
     ...sections.map((section) => ({

@@ -53,6 +53,7 @@ mod readiness;
 mod receipt;
 mod removal;
 mod sandboxes;
+mod search;
 mod secrets;
 mod sessions;
 mod shapes;
@@ -106,6 +107,7 @@ pub fn native_routes(app: &App) -> Router {
         .merge(handoffs::routes())
         .merge(exec::routes())
         .merge(commands::routes())
+        .merge(search::routes())
         .merge(sandboxes::routes())
         .merge(leases::routes())
         .merge(snapshots::routes())

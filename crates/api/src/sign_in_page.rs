@@ -7,9 +7,19 @@ use axum::{
 
 use super::error::{Code, Problem};
 
-/// Returns whether a request is the navigation of a browser to a page of the server itself.
+/// Paths whose clients are programs, which get a problem whatever they accept.
+const PROGRAM_PATHS: [&str; 3] = ["/api", "/session", "/mcp"];
+
+/// Returns whether a request is the navigation of a browser to a page of the server itself. Browsers send no
+/// `Authorization` when they open a page.
 pub(super) fn is_wanted(method: &Method, path: &str, headers: &HeaderMap) -> bool {
-    *method == Method::GET && matches!(path, "/login" | "/docs") && accepts_html(headers)
+    let is_below = |base: &&str| {
+        path.strip_prefix(*base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    *method == Method::GET
+        && !PROGRAM_PATHS.iter().any(is_below)
+        && !headers.contains_key(header::AUTHORIZATION)
+        && accepts_html(headers)
 }
 
 /// Returns whether a client wants a page.
@@ -23,11 +33,12 @@ pub(super) fn respond(problem: Problem) -> Response {
     let title = match problem.code() {
         Code::Unauthorized => "Sign in to Stead",
         Code::TooManyFailures => "Too many attempts",
+        Code::Forbidden => "This link does not open this page",
         _ => return problem.into_response(),
     };
     let detail = match problem.code() {
-        Code::Unauthorized => problem.detail().to_owned(),
-        _ => format!("{}; try again in a minute", problem.detail()),
+        Code::TooManyFailures => format!("{}; try again in a minute", problem.detail()),
+        _ => problem.detail().to_owned(),
     };
     page(
         problem,

@@ -5,9 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use super::{
     Cursor, Page, PageRequest, StateChange, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
-    sessions, versions,
+    sessions, terminals, versions,
 };
-use model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId};
+use model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId, ThreadId};
 
 /// All changes at the end of a command, made in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,25 @@ pub struct Finished {
 pub struct CommandQuery {
     /// Only commands whose text contains this, ignoring case.
     pub containing: Option<String>,
+}
+
+/// Selects commands of all threads, in the order of their ids, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecentCommands {
+    /// Only commands of this thread.
+    pub thread: Option<ThreadId>,
+    /// Only commands with smaller ids.
+    pub before: Option<CommandId>,
+    /// The maximum number of commands.
+    pub limit: u32,
+}
+
+/// A command with its thread and the output that is stored with its receipt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecentCommand {
+    pub thread_id: ThreadId,
+    pub command: Command,
+    pub output: Option<Outputs>,
 }
 
 impl Store {
@@ -102,14 +121,44 @@ impl Store {
     /// Returns the output of a command until its end, if it was small enough to be stored here.
     pub async fn command_output(&self, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
         let id = id.clone();
+        self.read(move |db| output(db, &id)).await
+    }
+
+    /// Returns the newest commands of all threads, or of one. Those of closed terminals are left out.
+    pub async fn recent_commands(
+        &self,
+        wanted: RecentCommands,
+    ) -> Result<Vec<RecentCommand>, StoreError> {
         self.read(move |db| {
-            let mut statement =
-                db.prepare_cached("SELECT * FROM command_output WHERE command_id = ?1")?;
-            let output = |row: &Row<'_>| {
-                checksum::verify(row, "the output of a command")?;
-                Ok(Outputs { stdout: row.get("stdout")?, stderr: row.get("stderr")? })
+            // `+` keeps the planner from walking the commands of all threads in order of their ids.
+            let sql = match wanted.thread {
+                None => {
+                    "SELECT * FROM commands WHERE (?1 IS NULL OR command_id < ?1) AND ?2 IS NULL
+                       AND (SELECT is_open FROM terminals
+                            WHERE terminals.terminal_id = commands.terminal_id)
+                     ORDER BY command_id DESC LIMIT ?3"
+                }
+                Some(_) => {
+                    "SELECT * FROM commands WHERE (?1 IS NULL OR +command_id < ?1)
+                       AND terminal_id IN (SELECT terminal_id FROM terminals
+                                           WHERE thread_id = ?2 AND is_open)
+                     ORDER BY +command_id DESC LIMIT ?3"
+                }
             };
-            Ok(statement.query_row([id.as_str()], output).optional()?)
+            let before = wanted.before.as_ref().map(CommandId::as_str);
+            let thread = wanted.thread.as_ref().map(ThreadId::as_str);
+            let mut statement = db.prepare_cached(sql)?;
+            let rows = statement.query_map(params![before, thread, wanted.limit], from_row)?;
+            let commands = rows.collect::<Read<Vec<Command>>>()?;
+            let mut found = Vec::with_capacity(commands.len());
+            for command in commands {
+                let Some(terminal) = terminals::terminal(db, &command.terminal_id)? else {
+                    continue;
+                };
+                let output = output(db, &command.command_id)?;
+                found.push(RecentCommand { thread_id: terminal.thread_id, command, output });
+            }
+            Ok(found)
         })
         .await
     }
@@ -196,6 +245,15 @@ fn ended(stored: &Command) -> StoreError {
         state: stored.status.word(),
         event: "change",
     })
+}
+
+fn output(db: &Connection, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT * FROM command_output WHERE command_id = ?1")?;
+    let output = |row: &Row<'_>| {
+        checksum::verify(row, "the output of a command")?;
+        Ok(Outputs { stdout: row.get("stdout")?, stderr: row.get("stderr")? })
+    };
+    Ok(statement.query_row([id.as_str()], output).optional()?)
 }
 
 pub(super) fn command(db: &Connection, id: &CommandId) -> Result<Option<Command>, StoreError> {

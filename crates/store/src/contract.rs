@@ -112,6 +112,30 @@ async fn all_layers_are_created_on_first_use_and_found_again() {
 }
 
 #[tokio::test]
+async fn recent_commands_are_listed_across_threads_or_for_one() {
+    let world = World::new();
+    let (a, b) = (world.chain("a").await, world.chain("b").await);
+    for (chain, text) in [(&a, "one"), (&b, "two"), (&a, "three"), (&b, "four")] {
+        world.store.save_command(&command(chain, text, 0)).await.unwrap();
+    }
+    let list = async |thread: Option<&str>, before: Option<CommandId>, limit| {
+        let wanted = RecentCommands { thread: thread.map(id), before, limit };
+        world.store.recent_commands(wanted).await.unwrap()
+    };
+    let texts = |found: &[RecentCommand]| -> Vec<String> {
+        found.iter().map(|one| format!("{} {}", one.thread_id, one.command.text)).collect()
+    };
+    let first = list(None, None, 3).await;
+    assert_eq!(texts(&first), ["b four", "a three", "b two"]);
+    let rest = list(None, Some(first[2].command.command_id.clone()), 3).await;
+    assert_eq!(texts(&rest), ["a one"]);
+    assert_eq!(texts(&list(Some("a"), None, 3).await), ["a three", "a one"]);
+    let closed = b.terminal.terminal_id;
+    world.store.apply_terminal(&closed, TerminalEvent::Closed, at(1).at).await.unwrap();
+    assert_eq!(texts(&list(None, None, 3).await), ["a three", "a one"]);
+}
+
+#[tokio::test]
 async fn a_get_does_not_create_a_thread() {
     let world = World::new();
     assert_eq!(world.store.thread(&id("t")).await.unwrap(), None);

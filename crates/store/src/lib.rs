@@ -44,7 +44,7 @@ mod contract;
 pub use bundle::{Bundle, Ids};
 pub use check::{FileCheck, check_file};
 pub use checksum::DamagedTable;
-pub use commands::{CommandQuery, FinishCommand, Finished, Outputs};
+pub use commands::{CommandQuery, FinishCommand, Finished, Outputs, RecentCommand, RecentCommands};
 pub use database::{Store, WriterTotals};
 pub use entries::{EntryChange, EntryIndex, EntryRow};
 pub use error::{OpenError, StoreError};

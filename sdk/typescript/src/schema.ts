@@ -835,6 +835,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search the commands and the output of all threads.
+         * @description Commands are searched newest first. A page ends after `limit` commands that match, after 128 MiB of output or after
+         *     2 seconds, whichever comes first; continue with its `next_cursor`. Of the output of a command, what is still kept is
+         *     searched; of a typed command, the last 1 MiB that its terminal printed.
+         */
+        get: operations["commands.search"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions": {
         parameters: {
             query?: never;
@@ -3120,6 +3142,18 @@ export interface components {
             /** @description Version of the server. */
             version: string;
         };
+        /** @description A matching line of output, without control sequences. */
+        MatchingLine: {
+            /** @description `stdout`, `stderr` or, for a typed command, `terminal`. */
+            stream: string;
+            /**
+             * Format: int64
+             * @description Offset of the line in the stream.
+             */
+            offset: number;
+            /** @description The line; of a long one the part around the match. */
+            text: string;
+        };
         /** @description The result of a snapshot. */
         MemorySnapshot: {
             /** @description Whether a snapshot was written; false if the previous one was up to date. */
@@ -3721,6 +3755,34 @@ export interface components {
             /** @description Whether the alternate screen is active. */
             alt_screen: boolean;
         };
+        /** @description A command that matches. */
+        SearchItem: {
+            /** @description Id of the command. */
+            command_id: string;
+            /** @description Id of its thread. */
+            thread_id: string;
+            /** @description Id of its terminal. */
+            terminal_id: string;
+            /** @description The command text. */
+            command: string;
+            /** @description `agent` for exec, `person` for typed commands. */
+            source: string;
+            /** @description `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`. */
+            status: string;
+            /**
+             * Format: int32
+             * @description Exit code; null unless the command exited.
+             */
+            exit_code?: number | null;
+            /** @description Time of the request. */
+            created_at: string;
+            /** @description Whether the command text matches. */
+            in_command: boolean;
+            /** @description The first five matching lines of the output. */
+            lines: components["schemas"]["MatchingLine"][];
+            /** @description Whether more lines match. */
+            more_lines: boolean;
+        };
         /** @description A line that matches the pattern. */
         SearchMatch: {
             /** @description Path of the file. */
@@ -3751,6 +3813,25 @@ export interface components {
             truncated: boolean;
             /** @description The limit that ended the search early. */
             reason?: string | null;
+        };
+        /** @description A page of results. */
+        SearchResults: {
+            /** @description The matching commands, newest first. May be empty before the last page. */
+            items: components["schemas"]["SearchItem"][];
+            /** @description The `cursor` with which the search continues; null if everything was searched. */
+            next_cursor?: string | null;
+            /** @description The limit that ended the search of this page early: `items`, `bytes` or `time`. */
+            stopped?: string | null;
+            /**
+             * Format: int64
+             * @description Number of commands searched for this page.
+             */
+            commands: number;
+            /**
+             * Format: int64
+             * @description Bytes of output read for this page.
+             */
+            bytes: number;
         };
         /** @description Limits of a session. */
         SessionPolicy: {
@@ -6104,6 +6185,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SandboxView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "commands.search": {
+        parameters: {
+            query: {
+                /** @description The text. Upper and lower case are the same. */
+                q: string;
+                /** @description Only commands of this thread. */
+                thread?: string;
+                /** @description Maximum number of items; 100 by default, 1000 at most. */
+                limit?: number;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of commands that match */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchResults"];
                 };
             };
             /** @description An error; `code` identifies it */

@@ -87,7 +87,9 @@ fn a_browser_that_is_not_signed_in_gets_a_page_that_says_how() {
         server.stranger().request("GET", target).header("accept", accept).send()
     };
     assert_eq!(visit(target).status, 303);
-    for (target, said) in [(target, "This sign-in link was used"), ("/docs", "No valid token")] {
+    let pages = ["/docs", "/metrics", "/openapi.json", "/no/such/page"];
+    let pages = pages.map(|page| (page, "No valid token"));
+    for (target, said) in [(target, "This sign-in link was used")].into_iter().chain(pages) {
         let page = visit(target);
         assert_eq!(page.status, 401, "{target}");
         assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
@@ -98,6 +100,8 @@ fn a_browser_that_is_not_signed_in_gets_a_page_that_says_how() {
         // Programs get a problem.
         assert_eq!(server.stranger().get(target).problem(401), "unauthorized");
     }
-    // A page of the server only: requests of the API answer in JSON whatever they accept.
-    assert_eq!(visit("/api/threads").problem(401), "unauthorized");
+    // Pages of the server only: requests of the API answer in JSON whatever they accept.
+    for target in ["/api/threads", "/session/main", "/mcp"] {
+        assert_eq!(visit(target).problem(401), "unauthorized", "{target}");
+    }
 }

@@ -5,6 +5,7 @@ mod exec;
 mod sandboxes;
 mod screen;
 mod scripts;
+mod top;
 mod waiting;
 
 use crate::harness::{Home, Server, run};

@@ -75,7 +75,7 @@ fn a_copy_that_cannot_be_made_is_refused_with_the_reason() {
     check("main:a", "main:b", "one side must be a file of this machine");
     check("main:missing", text(&local), "/workspace/missing does not exist in main");
     check(text(&local.join("missing")), "main:x", "cannot read");
-    check("missing:x", text(&local), "no thread \"missing\"");
+    check("missing:x", text(&local), "no thread or sandbox \"missing\"");
     assert_eq!(std::fs::read_dir(&local).unwrap().count(), 0, "something is left over");
 }
 
@@ -156,5 +156,5 @@ fn listening_ports_are_printed_and_a_stopped_thread_has_none() {
     assert_eq!(table.lines().next(), Some("PORT"), "{table}");
     assert!(table.lines().any(|line| line == server.address.port().to_string()), "{table}");
     let missing = refused(&home, &["ports", "nothing"]);
-    assert!(missing.contains("not_found, 404"), "{missing}");
+    assert!(missing.contains("no thread or sandbox \"nothing\""), "{missing}");
 }

@@ -7,6 +7,7 @@ export type ThreadTab = "terminals" | "timeline" | "files" | "versions" | "repla
 export type Route =
   | { view: "now" }
   | { view: "inbox" }
+  | { view: "search"; text: string }
   | { view: "threads"; filter: string }
   | { view: "thread"; thread: string; tab: ThreadTab; query: URLSearchParams }
   | { view: "sandboxes" }
@@ -48,6 +49,10 @@ export function routeOf(pathname: string, search = ""): Route {
       return id !== undefined && tab === undefined
         ? { view: "shared", terminal: id }
         : { view: "not_found", path: pathname };
+    case "search":
+      return id === undefined
+        ? { view, text: new URLSearchParams(search).get("q") ?? "" }
+        : { view: "not_found", path: pathname };
     case "now":
     case "inbox":
     case "sandboxes":
@@ -71,6 +76,9 @@ export function threadAddress(
   const search = query ? `?${new URLSearchParams(query)}` : "";
   return `/ui/threads/${encodeURIComponent(thread)}${end}${search}`;
 }
+
+/** The address of a search in the commands and the output of all threads. */
+export const searchAddress = (text: string): string => `/ui/search?${new URLSearchParams({ q: text })}`;
 
 const listeners = new Set<() => void>();
 

@@ -15,7 +15,7 @@ export const SHORTCUTS: readonly ShortcutGroup[] = [
   {
     title: "Everywhere",
     shortcuts: [
-      { keys: [["Ctrl", "K"]], does: "Search threads and run a command of the app" },
+      { keys: [["Ctrl", "K"]], does: "Search threads, commands and output, and run a command of the app" },
       { keys: [["?"], ["Ctrl", "Shift", "?"]], does: "Show these shortcuts; the second works in a terminal" },
       { keys: [["Ctrl", "Shift", "Esc"]], does: "Move the focus out of the terminal" },
     ],

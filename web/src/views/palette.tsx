@@ -4,11 +4,25 @@ import { useEffect, useState } from "preact/hooks";
 import { type Action, find } from "../lib/palette.ts";
 import { useModal } from "../ui/parts.tsx";
 
-export function Palette({ actions, close }: { actions: Action[]; close: () => void }) {
+interface Props {
+  actions: Action[];
+  /** Searches the commands and the output of all threads. */
+  search: (text: string) => void;
+  close: () => void;
+}
+
+export function Palette({ actions, search, close }: Props) {
   const box = useModal();
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
   const found = find(typed, actions).slice(0, 50);
+  const text = typed.trim();
+  if (text !== "")
+    found.push({
+      title: `Search commands and output for “${text}”`,
+      hint: "all threads",
+      run: () => search(text),
+    });
   const chosen = Math.min(at, found.length - 1);
 
   useEffect(() => {
@@ -76,7 +90,6 @@ export function Palette({ actions, close }: { actions: Action[]; close: () => vo
           </div>
         ))}
       </div>
-      {found.length === 0 && <p class="quiet-text palette-none">No matches.</p>}
     </dialog>
   );
 }

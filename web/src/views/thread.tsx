@@ -185,6 +185,8 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
         )}
         {tab === "timeline" && (
           <TimelineView
+            key={query.get("command")}
+            wanted={query.get("command")}
             thread={thread}
             isAffected={isAffected}
             terminals={terminals.value ?? []}

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { list, path, send } from "../api/client.ts";
+import { get, list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { useRecentHandoffs } from "../api/handoffs.ts";
 import { type Resource, useResource } from "../api/resource.ts";
@@ -44,7 +44,7 @@ export interface Timeline {
 }
 
 /** The messages of a thread and the latest `max` commands of each of its terminals. */
-export function useTimeline(source: TimelineSource, max: number): Timeline {
+export function useTimeline(source: TimelineSource, max: number, wanted: string | null = null): Timeline {
   const { thread, terminals, isAffected, current } = source;
   const ids = terminals.map((terminal) => terminal.terminal_id);
   const messages = useResource<Message[]>(
@@ -53,7 +53,7 @@ export function useTimeline(source: TimelineSource, max: number): Timeline {
     isAffected,
   );
   const commands = useResource<Command[]>(
-    ids.length > 0 ? `commands ${ids.join(" ")}` : null,
+    ids.length > 0 ? `commands ${ids.join(" ")} ${wanted ?? ""}` : null,
     async () => {
       const each = await Promise.all(
         ids.map(async (id) => {
@@ -62,7 +62,11 @@ export function useTimeline(source: TimelineSource, max: number): Timeline {
           return found.map((command) => ({ ...command, terminal_id: id }));
         }),
       );
-      return each.flat();
+      const all = each.flat();
+      if (wanted === null || all.some((command) => command.command_id === wanted)) return all;
+      // An older command, or one of a terminal that is gone.
+      const older = await get<Command>(path("api", "commands", wanted)).catch(() => null);
+      return older ? [...all, older] : all;
     },
     isAffected,
   );
@@ -81,14 +85,17 @@ const NEAR_END_PX = 40;
 export function Followed({
   label,
   last,
+  start = "end",
   children,
 }: {
   label: string;
   last: string;
+  /** `entry` if an entry scrolls itself into view. */
+  start?: "end" | "entry";
   children: ComponentChildren;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const [following, setFollowing] = useState(true);
+  const [following, setFollowing] = useState(start === "end");
   const toEnd = (): void => {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   };
@@ -128,16 +135,18 @@ interface EntriesProps {
   entries: Entry[];
   thread: string;
   terminals: Terminal[];
+  /** The command that is shown with its output. */
+  wanted?: string | null;
 }
 
-export function Entries({ entries, thread, terminals }: EntriesProps) {
+export function Entries({ entries, thread, terminals, wanted = null }: EntriesProps) {
   const labels = new Map(
     terminals.map((terminal, index) => [terminal.terminal_id, terminalLabel(terminal, index)]),
   );
   return (
     <ol class="timeline">
       {entries.map((entry) => (
-        <EntryItem key={entry.key} entry={entry} thread={thread} labels={labels} />
+        <EntryItem key={entry.key} entry={entry} thread={thread} labels={labels} wanted={wanted} />
       ))}
     </ol>
   );
@@ -148,9 +157,10 @@ interface EntryProps {
   thread: string;
   /** The names of the thread's terminals. */
   labels: ReadonlyMap<string, string>;
+  wanted: string | null;
 }
 
-function EntryItem({ entry, thread, labels }: EntryProps) {
+function EntryItem({ entry, thread, labels, wanted }: EntryProps) {
   switch (entry.kind) {
     case "message":
       return <MessageEntry message={entry.message} />;
@@ -158,7 +168,8 @@ function EntryItem({ entry, thread, labels }: EntryProps) {
       return <HandoffEntry handoff={entry.handoff} />;
     case "command": {
       const label = labels.size > 1 ? labels.get(entry.command.terminal_id) : undefined;
-      return <CommandEntry command={entry.command} thread={thread} label={label} />;
+      const isWanted = entry.command.command_id === wanted;
+      return <CommandEntry command={entry.command} thread={thread} label={label} isWanted={isWanted} />;
     }
   }
 }
@@ -198,18 +209,25 @@ function CommandEntry({
   command,
   thread,
   label,
+  isWanted,
 }: {
   command: Command;
   thread: string;
   label: string | undefined;
+  /** Whether the entry is opened and scrolled into view. */
+  isWanted: boolean;
 }) {
   const now = useNow(60_000);
-  const [open, setOpen] = useState(false);
+  const [open, setOpen] = useState(isWanted);
+  const item = useRef<HTMLLIElement>(null);
+  useLayoutEffect(() => {
+    if (isWanted) item.current?.scrollIntoView({ block: "start" });
+  }, [isWanted]);
   const ended = outcome(command);
   const person = command.source === "person" || command.source === "typed";
   return (
-    <li class={`entry command ${ended.tone}`}>
-      <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <li ref={item} class={`entry command ${ended.tone}${isWanted ? " wanted" : ""}`}>
+      <details open={isWanted} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
           <code class="command-text">{command.command}</code>
           <span class="entry-facts">

@@ -19,10 +19,10 @@ const MAX_COMMANDS = 200;
 /** In the side panel. */
 const RECENT_COMMANDS = 50;
 
-export function TimelineView(source: TimelineSource) {
+export function TimelineView({ wanted, ...source }: TimelineSource & { wanted: string | null }) {
   const { thread, terminals } = source;
   const [filter, setFilter] = useState<Filter>({ text: "", only: "all" });
-  const { messages, commands, entries } = useTimeline(source, MAX_COMMANDS);
+  const { messages, commands, entries } = useTimeline(source, MAX_COMMANDS, wanted);
   const outputs = useOutputs(commands.value ?? [], filter.text.trim());
   const shown = entries.filter((entry) =>
     matches(
@@ -61,7 +61,7 @@ export function TimelineView(source: TimelineSource) {
         </span>
       </div>
       {commands.error !== undefined && <Failure error={commands.error} retry={commands.refresh} />}
-      <Followed label="Timeline" last={endOf(shown)}>
+      <Followed label="Timeline" last={endOf(shown)} start={wanted === null ? "end" : "entry"}>
         {commands.value && count === 0 && <NothingYet thread={thread} />}
         {count > 0 && shown.length === 0 && (
           <Empty title="Nothing matches." command={`stead history ${thread}`}>
@@ -69,7 +69,7 @@ export function TimelineView(source: TimelineSource) {
             <Button onClick={() => setFilter({ text: "", only: "all" })}>Show everything</Button>
           </Empty>
         )}
-        <Entries entries={shown} thread={thread} terminals={terminals} />
+        <Entries entries={shown} thread={thread} terminals={terminals} wanted={wanted} />
       </Followed>
       <MessageBox thread={thread} onSent={messages.refresh} />
     </div>

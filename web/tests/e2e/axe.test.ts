@@ -52,6 +52,7 @@ const VIEWS: [view: string, complete: (page: Page) => Promise<unknown>][] = [
         .first()
         .waitFor(),
   ],
+  ["search?q=green", (page) => page.locator(".result").first().waitFor()],
   ["threads?filter=matches-nothing", (page) => page.getByText("No threads match").waitFor()],
   [
     "threads/looked-at",

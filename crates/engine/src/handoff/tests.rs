@@ -5,17 +5,12 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use base::{event::Delivery, metrics::ServerMetrics};
+use base::event::Delivery;
 use model::{HandoffStatus, SessionPolicy, ShellKind, Timestamp};
-use provider::{Local, Providers};
 use store::{FirstUse, ThreadChoices};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{
-    lease::{Leases, RetryPolicy},
-    terminal::{ShellSetup, TerminalSettings},
-};
+use crate::terminal::test_support::terminals;
 
 /// How long a test waits for something that should happen at once.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,29 +57,7 @@ impl World {
         });
         let store = Store::open(home).unwrap();
         let events = Events::new(clock.clone());
-        let leases = Leases::new(
-            store.clone(),
-            Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
-            events.clone(),
-            clock.clone(),
-            RetryPolicy::default(),
-            CancellationToken::new(),
-        );
-        let directory = home.to_owned();
-        let settings = TerminalSettings {
-            home: home.to_owned(),
-            log_limit: 1 << 20,
-            scrollback: 100,
-            checksum_reports: false,
-            max_per_thread: 8,
-            max: 8,
-            metrics: ServerMetrics::new(),
-            shell_setup: Arc::new(move |_| {
-                let (env, mounts) = (model::Env::new(), vec![]);
-                Ok(ShellSetup { directory: directory.clone(), env, mounts })
-            }),
-        };
-        let terminals = Terminals::new(settings, store.clone(), leases, events.clone());
+        let terminals = terminals(home, &store, &events, &clock);
         let first = FirstUse {
             thread_id: "t".parse().unwrap(),
             choices: ThreadChoices::default(),

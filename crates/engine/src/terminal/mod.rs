@@ -33,11 +33,14 @@ mod reap;
 mod recorder;
 mod recovery;
 mod runtime;
+mod search;
 mod shell_connection;
 mod shell_start;
 pub mod state;
 mod state_sections;
 mod terminals;
+#[cfg(test)]
+pub mod test_support;
 mod thread_runtimes;
 pub mod utf8;
 mod watch;
@@ -55,6 +58,9 @@ pub use options::{
 pub use output_source::Chunk;
 pub use owner::{Format, OwnerRequest, Picture, TerminalFacts};
 pub use recovery::Recovery;
+pub use search::{
+    FoundLine, LineSource, SearchBudget, SearchHit, SearchLimit, SearchPage, SearchRequest,
+};
 pub use shell_start::{ShellSetup, ShellSetupFn};
 pub use terminals::{TerminalSettings, Terminals, directory};
 pub use watch::{WatchFrom, Watcher, WatcherGone, WatcherUpdate};

@@ -47,6 +47,8 @@ pub struct TerminalSettings {
 const WINDOW_BYTES: usize = 1 << 20;
 /// Checkpoints that are written at the same time.
 const CONCURRENT_WRITERS: usize = 4;
+/// Searches in the output of all threads that run at the same time.
+const CONCURRENT_SEARCHES: usize = 2;
 /// Requests that wait for an owner; a further caller waits for room.
 const REQUEST_QUEUE_LENGTH: usize = 64;
 
@@ -69,6 +71,8 @@ pub(super) struct TerminalsInner {
     pub(super) flights: Arc<Flights>,
     pub(super) lost_hosts: Mutex<LostHosts>,
     pub(super) clients: AtomicU64,
+    /// Searches that may run at the same time, fewer than the readers of the store.
+    pub(super) searches: Semaphore,
     pub(super) tasks: TaskTracker,
     pub(super) stopping: CancellationToken,
 }
@@ -120,6 +124,7 @@ impl Terminals {
             flights: Arc::default(),
             lost_hosts: Mutex::default(),
             clients: AtomicU64::new(1),
+            searches: Semaphore::new(CONCURRENT_SEARCHES),
             tasks,
             stopping,
         }))

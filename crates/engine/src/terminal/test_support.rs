@@ -1,0 +1,38 @@
+//! Terminals without hosts, for tests of what the server does with its rows and files.
+
+use std::{path::Path, sync::Arc};
+
+use base::{clock::Clock, event::Events, metrics::ServerMetrics};
+use provider::{Local, Providers};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use super::{ShellSetup, TerminalSettings, Terminals};
+use crate::lease::{Leases, RetryPolicy};
+
+/// Returns terminals of the provider `local` in this home.
+pub fn terminals(home: &Path, store: &Store, events: &Events, clock: &Clock) -> Terminals {
+    let leases = Leases::new(
+        store.clone(),
+        Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
+        events.clone(),
+        clock.clone(),
+        RetryPolicy::default(),
+        CancellationToken::new(),
+    );
+    let directory = home.to_owned();
+    let settings = TerminalSettings {
+        home: home.to_owned(),
+        log_limit: 1 << 20,
+        scrollback: 100,
+        checksum_reports: false,
+        max_per_thread: 8,
+        max: 8,
+        metrics: ServerMetrics::new(),
+        shell_setup: Arc::new(move |_| {
+            let (env, mounts) = (model::Env::new(), vec![]);
+            Ok(ShellSetup { directory: directory.clone(), env, mounts })
+        }),
+    };
+    Terminals::new(settings, store.clone(), leases, events.clone())
+}
