@@ -11,7 +11,8 @@ fn harness(arguments: &[&str]) {
         "no server; run the tests of the whole workspace: cargo nextest run --workspace"
     );
     let mut command = Command::new(chaos);
-    let status = command.args(arguments).arg("--bin").arg(&server).status().unwrap();
+    let status =
+        command.args(arguments).arg("--bin").arg(&server).status().expect("the harness runs");
     assert!(status.success(), "see above what was violated, and how to replay it");
 }
 
