@@ -107,7 +107,7 @@ impl Terminals {
             };
             let mut batch = self.0.store.recent_commands(wanted).await?;
             let is_last = batch.len() < BATCH_COMMANDS as usize;
-            let running = self.running_output(&mut batch).await;
+            let running = self.running_output(&mut batch, deadline).await;
             let scan = Scan {
                 home: self.0.settings.home.clone(),
                 needle: needle.clone(),
@@ -126,13 +126,19 @@ impl Terminals {
         }
     }
 
-    /// Returns the output so far of the commands that run. The rows of these are brought up to date.
-    async fn running_output(&self, batch: &mut [RecentCommand]) -> HashMap<CommandId, Outputs> {
+    /// Returns the output so far of the commands that run, as far as their hosts return it before the deadline. The
+    /// rows of these commands are brought up to date.
+    async fn running_output(
+        &self,
+        batch: &mut [RecentCommand],
+        deadline: Instant,
+    ) -> HashMap<CommandId, Outputs> {
         let mut outputs = HashMap::new();
         for one in batch {
             let Some(command) = self.running(&one.command.command_id) else { continue };
             one.command = command;
-            let read = bounded("host.search", HOST_TIMEOUT, async {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let read = bounded("host.search", left.min(HOST_TIMEOUT), async {
                 let stdout = self.head(&one.command, Stream::Stdout).await?;
                 let stderr = self.head(&one.command, Stream::Stderr).await?;
                 Some(Outputs { stdout, stderr })
