@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, DirBuilder},
+    io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
@@ -22,6 +23,9 @@ pub struct Rehearsal {
     pub known: usize,
 }
 
+/// The name of the copy's directory, before the id of the process.
+const SCRATCH: &str = "upgrade-check-";
+
 /// A directory that is removed in the end.
 struct Scratch(PathBuf);
 
@@ -31,6 +35,18 @@ impl Drop for Scratch {
     }
 }
 
+/// Removes the copies of processes that were killed.
+fn remove_leftovers(home: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(home)? {
+        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(())
+}
+
 /// Copies the database of a home, also while a server uses it, and applies the missing migrations to the copy.
 /// Returns `None` if there is no database. Needs as much space beside the database as the database takes.
 pub fn rehearse(home: &Path) -> Result<Option<Rehearsal>, OpenError> {
@@ -38,7 +54,8 @@ pub fn rehearse(home: &Path) -> Result<Option<Rehearsal>, OpenError> {
     if !path.exists() {
         return Ok(None);
     }
-    let scratch = Scratch(home.join(format!("upgrade-check-{}", std::process::id())));
+    remove_leftovers(home).map_err(StoreError::unavailable)?;
+    let scratch = Scratch(home.join(format!("{SCRATCH}{}", std::process::id())));
     DirBuilder::new().mode(0o700).create(&scratch.0).map_err(StoreError::unavailable)?;
     let copy = scratch.0.join("stead.db");
     let reader = connect_reader(&path)?;
@@ -64,6 +81,8 @@ mod tests {
         let path = home.path().join("stead.db");
         let connection = connect(&path).unwrap();
         schema::migrate_to(&connection, 9).unwrap();
+        // Another check was killed: no process has this number.
+        fs::create_dir(home.path().join("upgrade-check-4194305")).unwrap();
         let found = rehearse(home.path()).unwrap().unwrap();
         assert!(found.applied == 9 && found.known > 9, "{found:?}");
         assert_eq!(schema::applied(&connection).unwrap(), 9);
