@@ -8,9 +8,10 @@ use std::{
 use base::event::Delivery;
 use model::{HandoffStatus, SessionPolicy, ShellKind, Timestamp};
 use store::{FirstUse, ThreadChoices};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::terminal::test_support::terminals;
+use crate::terminal::test_support::{leases, terminals};
 
 /// How long a test waits for something that should happen at once.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,7 +58,8 @@ impl World {
         });
         let store = Store::open(home).unwrap();
         let events = Events::new(clock.clone());
-        let terminals = terminals(home, &store, &events, &clock);
+        let leases = leases(home, &store, &events, &clock, CancellationToken::new());
+        let terminals = terminals(home, &store, &events, leases);
         let first = FirstUse {
             thread_id: "t".parse().unwrap(),
             choices: ThreadChoices::default(),

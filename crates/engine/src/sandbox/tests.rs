@@ -1,22 +1,17 @@
 //! Expiry of sandboxes, also of those that an earlier server left in the store.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use base::{
     clock::Clock,
     event::{Delivery, EventKind, EventSubscription, Events},
-    metrics::ServerMetrics,
 };
 use model::{ExpiryAction, Moment, PortAccess, ProjectId, ShellKind};
-use provider::{Local, Providers};
 use store::ThreadChoices;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{
-    lease::RetryPolicy,
-    terminal::{ShellSetup, TerminalSettings},
-};
+use crate::terminal::test_support;
 
 /// A server on a home directory. It starts no instance.
 struct Server {
@@ -32,29 +27,8 @@ impl Server {
         let store = Store::open(home).unwrap();
         let events = Events::new(clock.clone());
         let listener = events.subscribe(None);
-        let leases = Leases::new(
-            store.clone(),
-            Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
-            events.clone(),
-            clock.clone(),
-            RetryPolicy::default(),
-            stop.clone(),
-        );
-        let directory = home.to_owned();
-        let settings = TerminalSettings {
-            home: home.to_owned(),
-            log_limit: 1 << 20,
-            scrollback: 100,
-            checksum_reports: false,
-            max_per_thread: 8,
-            max: 8,
-            metrics: ServerMetrics::new(),
-            shell_setup: Arc::new(move |_| {
-                let (env, mounts) = (model::Env::new(), vec![]);
-                Ok(ShellSetup { directory: directory.clone(), env, mounts })
-            }),
-        };
-        let terminals = Terminals::new(settings, store.clone(), leases.clone(), events.clone());
+        let leases = test_support::leases(home, &store, &events, &clock, stop.clone());
+        let terminals = test_support::terminals(home, &store, &events, leases.clone());
         let sessions = Sessions::new(
             store.clone(),
             leases.clone(),

@@ -10,16 +10,26 @@ use tokio_util::sync::CancellationToken;
 use super::{ShellSetup, TerminalSettings, Terminals};
 use crate::lease::{Leases, RetryPolicy};
 
-/// Returns terminals of the provider `local` in this home.
-pub fn terminals(home: &Path, store: &Store, events: &Events, clock: &Clock) -> Terminals {
-    let leases = Leases::new(
+/// Returns leases of the provider `local` in this home.
+pub fn leases(
+    home: &Path,
+    store: &Store,
+    events: &Events,
+    clock: &Clock,
+    stop: CancellationToken,
+) -> Leases {
+    Leases::new(
         store.clone(),
         Providers::new([Arc::new(Local::new(home)) as Arc<dyn provider::Provider>]),
         events.clone(),
         clock.clone(),
         RetryPolicy::default(),
-        CancellationToken::new(),
-    );
+        stop,
+    )
+}
+
+/// Returns terminals of these leases.
+pub fn terminals(home: &Path, store: &Store, events: &Events, leases: Leases) -> Terminals {
     let directory = home.to_owned();
     let settings = TerminalSettings {
         home: home.to_owned(),

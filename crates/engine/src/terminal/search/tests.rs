@@ -5,6 +5,7 @@ use host::log::{Log, MIN_LIMIT_BYTES};
 use model::{CommandEnd, Moment, SessionPolicy, ShellKind, Source, TerminalId, Timestamp};
 use shell::{Keep, Output};
 use store::{FinishCommand, FirstUse, Store, ThreadChoices};
+use tokio_util::sync::CancellationToken;
 use wire::RecordKind;
 
 use super::*;
@@ -28,7 +29,9 @@ impl World {
         });
         let store = Store::open(home.path()).unwrap();
         let events = Events::new(clock.clone());
-        let terminals = test_support::terminals(home.path(), &store, &events, &clock);
+        let stop = CancellationToken::new();
+        let leases = test_support::leases(home.path(), &store, &events, &clock, stop);
+        let terminals = test_support::terminals(home.path(), &store, &events, leases);
         World { home, store, clock, terminals }
     }
 
