@@ -1,7 +1,5 @@
 //! The `stead` executable.
 
-mod cli;
-mod server;
 mod web;
 
 use std::process::ExitCode;
@@ -16,6 +14,6 @@ fn main() -> ExitCode {
         Some(verb) if verb == "namespace" => machine::namespace::main(arguments),
         Some(verb) if verb == "cloud" => cloud::main(arguments),
         Some(verb) if verb == "container" => machine::docker::main(arguments),
-        _ => cli::main(),
+        _ => cli::main(web::ASSETS),
     }
 }

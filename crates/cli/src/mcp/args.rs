@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::client::ServerArgs;
+use crate::client::ServerArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct BridgeArgs {

@@ -29,7 +29,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::args::BridgeArgs;
-use crate::cli::{client::escape, server_link::ServerLink};
+use crate::{client::escape, server_link::ServerLink};
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");

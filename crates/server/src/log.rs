@@ -10,7 +10,7 @@ use config::{LogFormat, LogLevel};
 /// The crates that the configured level applies to; a test compares them with the workspace.
 const OUR_CRATES: [&str; 15] = [
     "adapter", "api", "base", "cloud", "compat", "config", "engine", "files", "images", "machine",
-    "mcp", "model", "provider", "stead", "store",
+    "mcp", "model", "provider", "server", "store",
 ];
 
 /// Starts logging for the whole process.

@@ -14,7 +14,6 @@ use images::{
 use serde_json::json;
 
 use super::{settings::SettingArgs, show::PrintArgs};
-use crate::server;
 use config::Settings;
 use machine::is_image_name;
 

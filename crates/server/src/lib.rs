@@ -24,7 +24,6 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::web::ASSETS;
 use adapter::Adapter;
 use api::{
     App, GuardState,
@@ -39,6 +38,7 @@ use machine::Prewarm;
 use mcp::FixtureMode;
 use store::Store;
 
+pub use api::Assets;
 pub use compute::{confined, image_options, sandboxes};
 pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
@@ -47,7 +47,7 @@ pub use log::start as start_log;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Serves until SIGTERM or SIGINT.
-pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
+pub async fn run(mut settings: Settings, assets: Assets) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     forbid_inspection();
     forbid_writing_by_others();
@@ -97,7 +97,7 @@ pub async fn run(mut settings: Settings) -> anyhow::Result<()> {
     let (handoffs, stop) = (app.handoffs.clone(), stopping.clone());
     tasks.spawn(async move { tokio::join!(handoffs.run(stop.clone()), handoffs.notify(stop)) });
     tasks.spawn(adapter::run(adapter.clone(), stopping.clone()));
-    let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets: ASSETS };
+    let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets };
     let native = api::native_routes(&app);
     let mcp = mcp::routes(
         api::internal_routes(&app, native.clone()),

@@ -18,8 +18,8 @@ use tokio_rustls::rustls;
 use tokio_util::io::ReaderStream;
 
 use super::trust::{self, CertificateTrust};
-use crate::server::{certificate_path, read_address, read_token};
 use config::{self, ConfigSources, Scheme, Settings};
+use server::{certificate_path, read_address, read_token};
 
 pub(super) use base::uri::escape;
 pub(super) use cloud::WebSocket;

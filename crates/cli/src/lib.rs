@@ -38,7 +38,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::server;
+use server::Assets;
 use settings::SettingArgs;
 
 /// Durable terminals and sandboxes for AI agents and people
@@ -195,10 +195,10 @@ struct ServeArgs {
     settings: SettingArgs,
 }
 
-/// Runs the command line.
-pub fn main() -> ExitCode {
+/// Runs the command line; `assets` is the web app that the server serves.
+pub fn main(assets: Assets) -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.verb) {
+    match run(cli.verb, assets) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("stead: {error:#}");
@@ -207,9 +207,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+fn run(verb: Verb, assets: Assets) -> anyhow::Result<ExitCode> {
     match verb {
-        Verb::Serve(args) => serve(&args),
+        Verb::Serve(args) => serve(&args, assets),
         Verb::Config(args) => config::run(&args),
         Verb::Env(args) => env::run(&args),
         Verb::Screen(args) => screen::run(&args),
@@ -289,11 +289,11 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+fn serve(args: &ServeArgs, assets: Assets) -> anyhow::Result<ExitCode> {
     let settings = ::config::load(&args.settings.given()?)?.settings;
     server::start_log(settings.log_format, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(server::run(settings));
+    let ended = runtime.block_on(server::run(settings, assets));
     // `run` has already drained; remaining tasks are aborted.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

@@ -6,7 +6,6 @@ use clap::Args;
 use serde_json::json;
 
 use super::settings::SettingArgs;
-use crate::server;
 use machine::namespace::{Check, Verdict};
 use store::FileCheck;
 

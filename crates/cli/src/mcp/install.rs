@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{args::BridgeArgs, entries};
-use crate::cli::show::line;
+use crate::show::line;
 use base::durable;
 
 /// The name of our entry in every file.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::cli::{
+use crate::{
     client::{ApiError, ApiResponse, escape},
     env::quoted,
     server_link::ServerLink,
