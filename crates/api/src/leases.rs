@@ -1,6 +1,7 @@
 //! Leases and their instances.
 
 use axum::{extract::State, http::StatusCode};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -17,6 +18,9 @@ use super::{
 use model::{InstanceState, Lease, LeaseId, ThreadId};
 use provider::{Fidelity, Metrics};
 use store::LeaseFilter;
+
+/// How many leases of a list are measured at the same time.
+const MEASURED_AT_ONCE: usize = 16;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -154,10 +158,8 @@ async fn list(
     let filter = LeaseFilter { provider: query.provider };
     let page = app.store.leases(filter, request).await?;
     let next_cursor = page.next.map(|cursor| cursor.to_string());
-    let mut items = Vec::with_capacity(page.items.len());
-    for lease in page.items {
-        items.push(lease_view(&app, lease, None).await?);
-    }
+    let views = page.items.into_iter().map(|lease| lease_view(&app, lease, None));
+    let items = stream::iter(views).buffered(MEASURED_AT_ONCE).try_collect().await?;
     Ok(axum::Json(List { items, next_cursor }))
 }
 

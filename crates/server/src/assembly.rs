@@ -164,7 +164,7 @@ fn backend(kind: RouteBackend) -> BackendKind {
 }
 
 /// How long the start waits for the recovery of running hosts. Slower ones are recovered while the server is up.
-const RECOVERY_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
+const RECOVERY_WAIT_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// Starts the recovery of everything that kept running. Every start is a recovery. A host, an engine or a vendor
 /// that does not respond only delays its own leases.

@@ -95,6 +95,8 @@ fn a_host_that_stops_while_the_server_runs_is_reported_and_waited_for() {
         exec(&client, thread, &format!("KEPT={thread}"));
     }
     let stopped = Stopped::of(&home, &client, "stuck");
+    let measured = lease(&client, "stuck");
+    assert!(measured["instance"]["metrics"]["disk_bytes"].as_u64() > Some(0), "{measured}");
     // The first command finds out.
     let body = json!({"command": "touch ran", "timeout_ms": 2000});
     let refused = client.post("/api/threads/stuck/exec", body);

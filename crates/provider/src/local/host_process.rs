@@ -6,9 +6,8 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
-use wire::{Decoder, Event, Request};
+use wire::Request;
 
 use super::timing::POLL_INTERVAL;
 use crate::host_socket::HostSocket;
@@ -74,30 +73,6 @@ impl HostProcess {
         };
         while !has_ended() {
             sleep(POLL_INTERVAL).await;
-        }
-    }
-
-    /// The ids of the host's terminals.
-    pub(super) async fn terminals(&mut self) -> io::Result<Vec<String>> {
-        let mut bytes = Vec::new();
-        greet(&mut bytes)?;
-        Request::List { seq: 1 }.encode(&mut bytes).map_err(io::Error::other)?;
-        self.socket.stream.write_all(&bytes).await?;
-        let mut decoder = Decoder::default();
-        let mut buffer = vec![0; 16 << 10];
-        loop {
-            let count = self.socket.stream.read(&mut buffer).await?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            decoder.feed(&buffer[..count]);
-            while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
-                if let Some(Event::Terminals { terminals, .. }) =
-                    Event::decode(&frame).map_err(io::Error::other)?
-                {
-                    return Ok(terminals.into_iter().map(|info| info.terminal).collect());
-                }
-            }
         }
     }
 }

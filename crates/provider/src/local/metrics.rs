@@ -1,6 +1,10 @@
 //! Measures a host and its descendants.
 
-use std::{fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::cgroup::InstanceCgroup;
 use super::processes;
@@ -8,8 +12,7 @@ use crate::instance::Metrics;
 
 /// Measures a host, its descendants and the directories of its terminals.
 pub(super) fn measure(host: i32, cgroup: Option<&InstanceCgroup>, dirs: Vec<PathBuf>) -> Metrics {
-    let family: Vec<_> =
-        processes::stat(host).into_iter().chain(processes::descendants(host)).collect();
+    let family = processes::family(host);
     let living = family.iter().filter(|stat| stat.state != processes::ProcessState::Zombie);
     let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
@@ -23,6 +26,17 @@ pub(super) fn measure(host: i32, cgroup: Option<&InstanceCgroup>, dirs: Vec<Path
         limits: None,
         exceeded: None,
     }
+}
+
+/// The directories in `parent` that a process has files open in.
+pub(super) fn open_directories(pid: i32, parent: &Path) -> Vec<PathBuf> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let below = links.filter_map(|link| {
+        let file = fs::read_link(link.path()).ok()?;
+        let name = file.strip_prefix(parent).ok()?.components().next()?;
+        Some(parent.join(name))
+    });
+    below.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The memory of a process: proportional (PSS), or resident if the kernel does not report that.

@@ -333,17 +333,15 @@ impl Provider for Local {
     fn metrics<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Metrics> {
         Box::pin(async {
             let failed = |source| ProviderError::failed("measure a host", source);
-            let mut host = self.host(&instance.instance_id).await?;
+            let host = self.host(&instance.instance_id).await?.pid();
             let cgroup = self.cgroup(&instance.instance_id);
-            let terminals = timeout(HOST_TIMEOUT, host.terminals())
-                .await
-                .unwrap_or_else(|late| Err(io::Error::from(late)))
-                .map_err(failed)?;
-            let dirs = terminals.iter().map(|id| self.terminals.join(id)).collect();
-            let pid = host.pid();
-            base::task::blocking(move || metrics::measure(pid, cgroup.as_ref(), dirs))
-                .await
-                .map_err(|error| failed(io::Error::other(error)))
+            let terminals = self.terminals.clone();
+            // Without a request to the host, which may have stopped.
+            let measured = move || {
+                let dirs = metrics::open_directories(host, &terminals);
+                metrics::measure(host, cgroup.as_ref(), dirs)
+            };
+            base::task::blocking(measured).await.map_err(|error| failed(io::Error::other(error)))
         })
     }
 

@@ -142,6 +142,25 @@ pub(super) fn descendants(ancestor: i32) -> Vec<ProcessStat> {
     below(&all(), ancestor)
 }
 
+/// A process and its descendants at about this time. Reads only what belongs to them, where the kernel lists the
+/// children of a process; a child that is born meanwhile may be missing.
+pub(super) fn family(ancestor: i32) -> Vec<ProcessStat> {
+    if !Path::new(&format!("/proc/{ancestor}/task/{ancestor}/children")).exists() {
+        return stat(ancestor).into_iter().chain(descendants(ancestor)).collect();
+    }
+    let mut found = Vec::new();
+    let mut next = vec![ancestor];
+    while let Some(pid) = next.pop() {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            next.extend(children.split_ascii_whitespace().filter_map(|it| it.parse::<i32>().ok()));
+        }
+        found.extend(stat(pid));
+    }
+    found
+}
+
 pub(super) fn stat(number: i32) -> Option<ProcessStat> {
     parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
 }
