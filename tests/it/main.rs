@@ -4,6 +4,7 @@
 mod compute;
 mod door;
 mod durable;
+mod fuzzed;
 mod handoff;
 #[allow(dead_code, unused_imports, reason = "not every test module uses every helper")]
 mod harness;
