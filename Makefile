@@ -6,7 +6,6 @@ HOST := $(shell rustc --print host-tuple)
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
 RELEASE := target/$(HOST)/release
 FUZZ_SECONDS ?= 60
-FUZZ_FLAGS ?=
 # Options of `make chaos` and `make power-cut`; an empty seed is taken from the clock and printed.
 SECONDS ?= 1800
 SEED ?=
@@ -21,7 +20,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test test-bin web test check rust nextest flaky book docs sdk mcp typescript browser screenshots screen short-fuzz tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test test-bin web test beside installs python chromium check check-web rust nextest flaky book docs sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,8 +43,24 @@ web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path 
 web/node_modules/.package-lock.json: web/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --silent && touch $@; fi
 
-test: tools web check rust book sdk mcp browser screen short-fuzz ## run all tests
+# In two lanes: what is downloaded while the Rust tests compile, and the other suites while they run and wait.
+test: tools web nextest ## run all tests
+	$(CARGO) fmt --all --check
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rust beside
 	@echo "all tests passed"
+
+beside:
+	@for suite in installs check-web book sdk mcp browser screen; do $(MAKE) --no-print-directory $$suite || exit 1; done
+
+installs: docs/node_modules/.package-lock.json sdk/typescript/node_modules/.package-lock.json python chromium
+	@if command -v python3 >/dev/null; then tests/sdk/run --install; fi
+
+python:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null \
+	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
+
+chromium:
+	@$(MAKE) --no-print-directory tools TOOLS=chromium SANDBOX_TOOLS=
 
 tools:
 	@missing=; for tool in $(TOOLS) $(SANDBOX_TOOLS); do \
@@ -60,24 +75,29 @@ tools:
 check: ## check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@$(MAKE) --no-print-directory check-web
+
+check-web: web/node_modules/.package-lock.json
 	@if command -v npm >/dev/null; then cd web && npm run --silent lint && npm test --silent; else echo "check: no npm; web lints and tests skipped"; fi
 
-rust: nextest
-	$(CARGO) nextest run --workspace
+# Clippy compiles our crates for the tests, so that they are read once; `make check` lints without compiling.
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+
+rust: test-bin
+	$(LINTED) $(CARGO) nextest run --workspace
+	@$(LINTED) $(CARGO) build --workspace --benches
 
 nextest:
 	@$(CARGO) nextest --version >/dev/null 2>&1 || (cd / && $(CARGO) install --locked cargo-nextest)
 
 flaky: nextest ## run TEST N (50) times, to reproduce a test that failed once
-	$(CARGO) nextest run --workspace --stress-count $(N) $(TEST)
+	$(LINTED) $(CARGO) nextest run --workspace --stress-count $(N) $(TEST)
 
 # By the same command as the tests: another would compile everything again for other features.
 test-bin: nextest
-	@$(CARGO) nextest run --workspace --no-run
+	@$(LINTED) $(CARGO) nextest run --workspace --no-run
 
-sdk: test-bin typescript ## run our SDKs, and those of E2B and Daytona from their registries, against the real binary
-	@python3 -c 'import ensurepip, venv' 2>/dev/null \
-	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
+sdk: test-bin typescript python ## run our SDKs, and those of E2B and Daytona from their registries, against the real binary
 	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/sdk/run; \
 	else echo "sdk: no python3; skipped"; fi
 
@@ -98,30 +118,23 @@ docs: $(if $(STEAD_BIN),,test-bin) docs/node_modules/.package-lock.json ## build
 docs/node_modules/.package-lock.json: docs/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix docs ci --ignore-scripts --no-audit --no-fund --silent && touch $@; fi
 
-book: docs ## build the book, run the code blocks of all pages against the real binary, and check their links
-	@python3 -c 'import ensurepip, venv' 2>/dev/null \
-	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
+book: docs python ## build the book, run the code blocks of all pages against the real binary, and check their links
 	STEAD_BIN=$(BOOK_BIN) tests/book/run
 
 mcp: test-bin ## run the official MCP conformance suite, for both versions of the protocol, against the real binary
 	@if command -v npm >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/mcp/run; else echo "mcp: no npm; skipped"; fi
 
-browser: test-bin ## test the web app in a real browser, against the real binary
+browser: test-bin chromium ## test the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
-	else $(MAKE) --no-print-directory tools TOOLS=chromium; \
-	  if command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
+	else if command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
 	  else echo "browser: no chromium; skipped"; fi; fi
 
-screenshots: web build ## write screenshots of the main views to docs/screenshots
-	@$(MAKE) --no-print-directory tools TOOLS=chromium
+screenshots: web build chromium ## write screenshots of the main views to docs/screenshots
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent screenshots
 
 screen: ## compare the screen with xterm.js; needs node
 	@if command -v npm >/dev/null; then sh crates/vt/tests/xterm/run.sh; \
 	else echo "screen: no npm; skipped"; fi
-
-short-fuzz:
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20 FUZZ_FLAGS=-seed=1
 
 # The fuzzed code contains no `unsafe`, so it needs no sanitizer and no nightly compiler.
 fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
@@ -131,7 +144,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
 	  mkdir -p fuzz/corpus/$$target; seeds=; [ ! -d fuzz/seeds/$$target ] || seeds=fuzz/seeds/$$target; \
 	  $(CARGO) fuzz run --sanitizer none --target $(HOST) $$target fuzz/corpus/$$target $$seeds -- \
-	    -max_total_time=$(FUZZ_SECONDS) $(FUZZ_FLAGS) >fuzz/corpus/$$target.log 2>&1 \
+	    -max_total_time=$(FUZZ_SECONDS) >fuzz/corpus/$$target.log 2>&1 \
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
