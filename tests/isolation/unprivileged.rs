@@ -276,6 +276,21 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
             assert_eq!(said == "reached\n", *reached, "{thread}: {address}:{port}: {said:?}");
         }
     }
+    for (thread, _, expected) in &cases {
+        let log = person.client().get(&format!("/api/sandboxes/{thread}/egress")).expect(200);
+        for (address, port, reached) in expected.iter().chain(&machine) {
+            let items = log["items"].as_array().unwrap();
+            let entry = items.iter().find(|it| it["address"] == *address && it["port"] == *port);
+            // The loopback is no egress, and neither is a network that is not there.
+            let verdict = match (*thread, *address, *reached) {
+                ("none", ..) | (_, "127.0.0.1", _) => None,
+                (_, _, true) => Some("allowed"),
+                (_, _, false) => Some("refused"),
+            };
+            let found = entry.and_then(|entry| entry["verdict"].as_str());
+            assert_eq!(found, verdict, "{thread}: {address}:{port}: {log}");
+        }
+    }
     // One each, for all but the one that reaches nothing.
     wait_for("four to be connected", || match person.connecting() {
         four if four.len() == 4 => Ok(()),

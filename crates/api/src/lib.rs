@@ -14,6 +14,7 @@ mod detach;
 mod docs;
 pub mod door;
 mod drain;
+mod egress;
 pub mod error;
 mod events;
 mod exec;
@@ -109,6 +110,7 @@ pub fn native_routes(app: &App) -> Router {
         .merge(commands::routes())
         .merge(search::routes())
         .merge(sandboxes::routes())
+        .merge(egress::routes())
         .merge(leases::routes())
         .merge(snapshots::routes())
         .merge(providers::routes())

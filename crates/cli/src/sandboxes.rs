@@ -24,6 +24,16 @@ const COLUMNS: [Column; 6] = [
     ("last used", "/last_active_at"),
 ];
 
+const EGRESS_COLUMNS: [Column; 7] = [
+    ("address", "/address"),
+    ("port", "/port"),
+    ("protocol", "/protocol"),
+    ("name", "/name"),
+    ("verdict", "/verdict"),
+    ("attempts", "/attempts"),
+    ("last", "/last_seen_at"),
+];
+
 #[derive(Debug, Subcommand)]
 pub(super) enum SandboxVerb {
     /// List sandboxes
@@ -79,6 +89,10 @@ pub(super) enum SandboxVerb {
         #[arg(long)]
         name: Option<String>,
     },
+    /// List the destinations that a sandbox connected to, and those that were refused
+    #[command(after_help = "Example:\n  stead sandbox egress build\n\n\
+        The log begins when the sandbox starts, and ends when it is suspended.")]
+    Egress(SandboxName),
     /// Save the files of a sandbox under a name
     #[command(after_help = "Example:\n  stead sandbox snapshot build with-dependencies\n  \
         stead sandbox create --snapshot with-dependencies")]
@@ -240,6 +254,7 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
         SandboxVerb::Snapshot { of, name } => {
             of.ask(post, "/snapshot", Some(&json!({"name": name}))).await?;
         }
+        SandboxVerb::Egress(of) => egress(&of).await?,
         SandboxVerb::Rm { sandboxes, target } => {
             let client = target.client()?;
             for sandbox in sandboxes {
@@ -249,6 +264,24 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn egress(of: &SandboxName) -> anyhow::Result<()> {
+    let client = of.target.client()?;
+    let path = path(&client, &of.sandbox).await?;
+    let log = client.json(Method::GET, &format!("{path}/egress"), None).await?;
+    if of.form.json {
+        return Ok(of.form.one(&log)?);
+    }
+    let items = log["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    of.form.list(items, &EGRESS_COLUMNS)?;
+    for verdict in ["allowed", "refused"] {
+        let unlisted = log[format!("unlisted_{verdict}")].as_u64().unwrap_or(0);
+        if unlisted > 0 {
+            eprintln!("stead: the log is full; {unlisted} {verdict} attempts are not listed");
+        }
+    }
+    Ok(())
 }
 
 async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {

@@ -20,14 +20,14 @@ use crate::io_limit::IoLimit;
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
 use crate::layout::{self, TERMINALS};
-use crate::network::connect;
+use crate::network::{connect, read_log};
 use crate::pool::{self, Pool, Prewarm, WarmSource};
 use crate::spec::SandboxSpec;
 use crate::volume::{self, VolumeMount};
 use crate::{mount, port, shared_tree, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
-    Capabilities, Connection, CopyTo, Created, Disks, Egress, Exceeded, Fidelity, Found,
+    Capabilities, Connection, CopyTo, Created, Disks, Egress, EgressLog, Exceeded, Fidelity, Found,
     HostConnection, HostSocket, ImageShell, Intent, Limits, Metrics, MountedPaths, Mounts,
     Observed, Ports, Profile, Provider, ProviderError, Reply, ResourceLimits, Snapshot,
     TerminalMounts,
@@ -497,6 +497,13 @@ impl<K: SandboxKind> Egress for Hosted<K> {
             let started = started.await?.egress;
             let executable = &self.instances().executable;
             connect::set_egress(K::NAME, executable, host.pid, (&started, &egress)).await
+        })
+    }
+
+    fn egress_log<'a>(&'a self, instance: &'a Instance) -> Reply<'a, EgressLog> {
+        Box::pin(async move {
+            let host = self.instances().host(&instance.instance_id).await?;
+            read_log::egress_log(&self.instances().executable, host.pid).await
         })
     }
 }

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, ImageShell, Intent,
-    Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, EgressLog, Exceeded, Found, HostConnection,
+    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot,
+    TerminalMounts,
 };
 use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
 use base::outbound::bounded;
@@ -180,6 +181,11 @@ impl Egress for Bounded {
     fn set_egress<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()> {
         let reply = inner(self.0.egress()).set_egress(instance, spec);
         within("provider.set_egress", CHANGE_TIMEOUT, reply)
+    }
+
+    fn egress_log<'a>(&'a self, instance: &'a Instance) -> Reply<'a, EgressLog> {
+        let reply = inner(self.0.egress()).egress_log(instance);
+        within("provider.egress_log", INSPECT_TIMEOUT, reply)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The values that providers take and return.
 
 use std::future::Future;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
@@ -202,6 +203,40 @@ impl Found {
             started_at,
         }
     }
+}
+
+/// The destinations that programs of an instance tried to reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EgressLog {
+    /// The most recently used first.
+    pub destinations: Vec<EgressDestination>,
+    /// Attempts to reach further allowed destinations, for which the log had no room.
+    pub unlisted_allowed: u64,
+    /// The same for refused destinations.
+    pub unlisted_refused: u64,
+}
+
+/// A destination in an egress log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressDestination {
+    pub address: Ipv4Addr,
+    /// `None` if the protocol has no ports.
+    pub port: Option<u16>,
+    pub protocol: String,
+    /// The name for which the egress rules allow the address.
+    pub name: Option<String>,
+    pub verdict: EgressVerdict,
+    /// First packets of connections, including repeated ones; for refused destinations, all packets.
+    pub attempts: u64,
+    /// The time since the last attempt, in whole seconds.
+    pub idle: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EgressVerdict {
+    Allowed,
+    Refused,
 }
 
 /// How often an instance reached its limits since it was created.

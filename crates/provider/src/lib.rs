@@ -16,9 +16,9 @@ mod traits;
 pub use error::ProviderError;
 pub use host_socket::HostSocket;
 pub use instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Fidelity, Found, HostConnection,
-    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot,
-    TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, EgressDestination, EgressLog, EgressVerdict,
+    Exceeded, Fidelity, Found, HostConnection, ImageShell, Intent, Metrics, MountedPaths, Observed,
+    Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
 };
 pub use label::{read_label, write_label};
 pub use local::Local;

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::error::ProviderError;
 use super::instance::{
-    Capabilities, Connection, CopyTo, Created, Exceeded, Found, HostConnection, ImageShell, Intent,
-    Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Capabilities, Connection, CopyTo, Created, EgressLog, Exceeded, Found, HostConnection,
+    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot,
+    TerminalMounts,
 };
 use model::{Instance, LeaseId};
 
@@ -138,6 +139,9 @@ pub trait Limits: Send + Sync {
 pub trait Egress: Send + Sync {
     /// Applies the egress rules of these settings without ending programs inside.
     fn set_egress<'a>(&'a self, instance: &'a Instance, spec: &'a Value) -> Reply<'a, ()>;
+
+    /// Returns the destinations that programs inside connected to, and those that were refused.
+    fn egress_log<'a>(&'a self, instance: &'a Instance) -> Reply<'a, EgressLog>;
 }
 
 /// Ports that programs inside an instance listen on.

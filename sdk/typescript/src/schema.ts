@@ -720,6 +720,28 @@ export interface paths {
         patch: operations["sandboxes.update"];
         trace?: never;
     };
+    "/api/sandboxes/{id}/egress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the destinations that programs of a sandbox connected to, and those that were refused.
+         * @description The log begins when the sandbox starts and ends when it is suspended. It has at most 512 destinations with
+         *     ports for each verdict, each for a day after the last attempt. A sandbox without an instance has an empty log and is not
+         *     started. Providers that do not enforce egress rules themselves answer `not_supported`.
+         */
+        get: operations["sandboxes.egress"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes/{id}/extend": {
         parameters: {
             query?: never;
@@ -2165,6 +2187,55 @@ export interface components {
             created_at: string;
             /** @description Time of the last change. */
             updated_at: string;
+        };
+        /**
+         * @description A destination that programs of a sandbox tried to reach.
+         * @example {
+         *       "address": "203.0.113.7",
+         *       "attempts": 3,
+         *       "last_seen_at": "2026-01-05T10:15:00Z",
+         *       "name": "example.com",
+         *       "port": 443,
+         *       "protocol": "tcp",
+         *       "verdict": "allowed"
+         *     }
+         */
+        EgressEntry: {
+            /** @description IPv4 address. */
+            address: string;
+            /**
+             * Format: int32
+             * @description Port; null if the protocol has none.
+             */
+            port?: number | null;
+            /** @description `tcp`, `udp`, `icmp`, or the name or number of another protocol. */
+            protocol: string;
+            /** @description Name for which the egress rules allow the address; null for other addresses. */
+            name?: string | null;
+            /** @description `allowed` or `refused`. */
+            verdict: string;
+            /**
+             * Format: int64
+             * @description Number of connections, including repeated first packets; for refused destinations, the number of packets.
+             */
+            attempts: number;
+            /** @description Time of the last attempt, to the second. */
+            last_seen_at: string;
+        };
+        /** @description The destinations that programs of a sandbox tried to reach. */
+        EgressLogView: {
+            /** @description The destinations, the most recently used first. */
+            items: components["schemas"]["EgressEntry"][];
+            /**
+             * Format: int64
+             * @description Attempts to reach further allowed destinations, for which the log had no room.
+             */
+            unlisted_allowed: number;
+            /**
+             * Format: int64
+             * @description Attempts to reach further refused destinations, for which the log had no room.
+             */
+            unlisted_refused: number;
         };
         /** @description Allowed outgoing connections of a sandbox. */
         EgressPolicy: string | string[] | components["schemas"]["EgressRules"];
@@ -5977,6 +6048,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SandboxView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "sandboxes.egress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the sandbox */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The egress log */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EgressLogView"];
                 };
             };
             /** @description An error; `code` identifies it */

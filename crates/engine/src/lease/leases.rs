@@ -16,8 +16,8 @@ use super::{
 use base::{clock::Clock, event::Events};
 use model::{Env, InstanceId, Lease, LeaseEvent, LeaseId, Money};
 use provider::{
-    CopyTo, Exceeded, Fidelity, HostConnection, ImageShell, Metrics, MountedPaths, ProviderError,
-    Providers, TerminalMounts,
+    CopyTo, EgressLog, Exceeded, Fidelity, HostConnection, ImageShell, Metrics, MountedPaths,
+    ProviderError, Providers, TerminalMounts,
 };
 use store::Store;
 
@@ -260,6 +260,20 @@ impl Leases {
         match provider.metrics(instance).await {
             Ok(metrics) => Ok(Some(metrics)),
             Err(ProviderError::Gone { .. }) => Ok(None),
+            Err(source) => Err(of(source)),
+        }
+    }
+
+    /// Returns the egress log of the instance; an empty one without an instance.
+    pub async fn egress_log(&self, lease: &Lease) -> Result<EgressLog, LeaseError> {
+        let of = |source| LeaseError::provider(&lease.lease_id, "read the egress log of", source);
+        let provider = self.shared.providers.named(&lease.provider).map_err(of)?;
+        let unsupported = || of(ProviderError::unsupported(provider.name(), "log egress"));
+        let egress = provider.egress().ok_or_else(unsupported)?;
+        let Some((instance, _)) = lease.instance() else { return Ok(EgressLog::default()) };
+        match egress.egress_log(instance).await {
+            Ok(log) => Ok(log),
+            Err(ProviderError::Gone { .. }) => Ok(EgressLog::default()),
             Err(source) => Err(of(source)),
         }
     }

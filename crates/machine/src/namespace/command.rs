@@ -7,11 +7,10 @@ use std::process::ExitCode;
 
 use super::{confine, end, launch};
 use crate::mount;
-use crate::network::connect;
+use crate::network::{connect, read_log};
 use crate::spec::EgressPolicy;
 
-const USAGE: &str =
-    "usage: stead namespace launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | end HOME";
+const USAGE: &str = "usage: stead namespace launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | egress-log PID | end HOME";
 
 /// Runs `stead sandbox` with the arguments that follow.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -39,6 +38,7 @@ fn run(words: &[&str]) -> io::Result<()> {
             let egress = serde_json::from_str::<EgressPolicy>(egress).map_err(io::Error::from)?;
             connect::replace_rules(pid.parse().unwrap_or(0), &egress)
         }
+        ["egress-log", pid] => read_log::print_ruleset(pid.parse().unwrap_or(0)),
         ["end", home] => end::end_all(Path::new(home), |_| true),
         _ => Err(io::Error::other(USAGE)),
     }

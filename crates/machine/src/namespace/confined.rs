@@ -24,7 +24,7 @@ use crate::blocking::blocking;
 use crate::disk::skeleton;
 use crate::files::{make_dir, remove_all};
 use crate::layout::{self, TERMINALS, launch_failure};
-use crate::network::{connect, pasta};
+use crate::network::{connect, pasta, read_log};
 use crate::programs::Programs;
 use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec};
 use crate::{mount, terminal_dir};
@@ -32,9 +32,9 @@ use base::keyed_lock::KeyedLock;
 use model::{Instance, InstanceId, LeaseId};
 use provider::local::directory_size;
 use provider::{
-    Capabilities, CopyTo, Created, Disks, Egress, Fidelity, Found, HostConnection, ImageShell,
-    Intent, Local, Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError,
-    Reply, Snapshot, TerminalMounts,
+    Capabilities, CopyTo, Created, Disks, Egress, EgressLog, Fidelity, Found, HostConnection,
+    ImageShell, Intent, Local, Metrics, MountedPaths, Mounts, Observed, Profile, Provider,
+    ProviderError, Reply, Snapshot, TerminalMounts,
 };
 
 /// Settings that need a server that runs as root.
@@ -346,6 +346,15 @@ impl Egress for Confined {
             let started = SandboxLaunch::read(&self.hosts.dir(id)).map_err(failed)?.spec.egress;
             let executable = &self.options.executable;
             connect::set_egress(self.name(), executable, pid, (&started, &egress)).await
+        })
+    }
+
+    fn egress_log<'a>(&'a self, instance: &'a Instance) -> Reply<'a, EgressLog> {
+        Box::pin(async move {
+            let id = &instance.instance_id;
+            let pid = self.hosts.pid(id).await?;
+            let pid = pid.ok_or_else(|| ProviderError::Gone { instance: id.clone() })?;
+            read_log::egress_log(&self.options.executable, pid).await
         })
     }
 }

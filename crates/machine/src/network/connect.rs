@@ -66,9 +66,7 @@ impl ResolvedEgress {
 
     /// The table of the sandbox's namespace.
     fn rules(&self, egress: &EgressPolicy, machine: &[Ipv4Addr]) -> String {
-        let allowed: Vec<(Ipv4Addr, u16)> =
-            self.allowed.iter().map(|(_, address, port)| (*address, *port)).collect();
-        nft::sandbox_rules(egress, &self.uplink.resolvers, &allowed, machine)
+        nft::sandbox_rules(egress, &self.uplink.resolvers, &self.allowed, machine)
     }
 
     /// The content of `/etc/hosts` and `/etc/resolv.conf`. With an allow-list, its names are in `hosts` and
@@ -192,10 +190,7 @@ pub(crate) async fn set_egress(
 /// Replaces the rules in the network namespace of a process atomically. Connections that the new rules do
 /// not allow end. Needs a process of one thread.
 pub(crate) fn replace_rules(pid: i32, egress: &EgressPolicy) -> io::Result<()> {
-    let (own, theirs) = ("/proc/self/ns/net", format!("/proc/{pid}/ns/net"));
-    if fs::read_link(&theirs)? == fs::read_link(own)? {
-        return Err(io::Error::other("the process has no network namespace of its own"));
-    }
+    let network = SandboxNetwork::of(pid)?;
     // Names are resolved while this process is in the machine's network.
     let resolved = ResolvedEgress::new(egress);
     let root = rustix::process::geteuid().is_root();
@@ -204,8 +199,6 @@ pub(crate) fn replace_rules(pid: i32, egress: &EgressPolicy) -> io::Result<()> {
         machine = own_addresses()?;
         machine.push(pasta::GATEWAY);
     }
-    let network = fs::File::open(theirs)?;
-    let users = fs::File::open(format!("/proc/{pid}/ns/user"))?;
     let files = open_dir(Path::new(&format!("/proc/{pid}/root")))?;
     if !resolved.allowed.is_empty() {
         let (hosts, _) = resolved.names(egress);
@@ -213,13 +206,35 @@ pub(crate) fn replace_rules(pid: i32, egress: &EgressPolicy) -> io::Result<()> {
         // The sandbox may have made its own /etc unusable.
         let _ = if root { sys::as_user(first_user(pid)?, write) } else { write() };
     }
-    if !root {
-        // The creator of a user namespace has all capabilities in it.
-        sys::enter(users.as_fd(), LinkNameSpaceType::User)?;
+    network.enter()?;
+    run("nft", &["-f", "-"], &resolved.rules(egress, &machine))
+}
+
+/// The network namespace of a sandbox's process, and the user namespace that owns it.
+#[derive(Debug)]
+pub(super) struct SandboxNetwork {
+    network: fs::File,
+    users: fs::File,
+}
+
+impl SandboxNetwork {
+    pub(super) fn of(pid: i32) -> io::Result<Self> {
+        let (own, theirs) = ("/proc/self/ns/net", format!("/proc/{pid}/ns/net"));
+        if fs::read_link(&theirs)? == fs::read_link(own)? {
+            return Err(io::Error::other("the process has no network namespace of its own"));
+        }
+        let users = fs::File::open(format!("/proc/{pid}/ns/user"))?;
+        Ok(Self { network: fs::File::open(theirs)?, users })
     }
-    sys::enter(network.as_fd(), LinkNameSpaceType::Network)?;
-    let rules = format!("{}{}", nft::DELETE_TABLE, resolved.rules(egress, &machine));
-    run("nft", &["-f", "-"], &rules)
+
+    /// Moves this process there. Needs a process of one thread.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            // The creator of a user namespace has all capabilities in it.
+            sys::enter(self.users.as_fd(), LinkNameSpaceType::User)?;
+        }
+        sys::enter(self.network.as_fd(), LinkNameSpaceType::Network)
+    }
 }
 
 /// Loads the machine's table unless it is loaded.

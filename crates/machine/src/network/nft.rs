@@ -16,10 +16,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 
+use super::egress_log::{self, NAMES_SET};
 use super::netlink::Netlink;
 use super::rules::EgressBase;
 use crate::slot::SLOTS;
 use crate::spec::EgressPolicy;
+use provider::EgressVerdict;
 
 /// Addresses that are not on the internet: this machine, private networks, link-local addresses, metadata
 /// services, multicast and reserved ranges. Sandboxes use the benchmark range.
@@ -129,13 +131,13 @@ pub(super) fn machine_rules(uplink: &Uplink) -> String {
     )
 }
 
-/// The table of a sandbox's namespace, for `nft -f`. `allowed` are the addresses of the names in an
-/// allow-list. `machine` are the addresses of this machine, if it has no table that keeps the sandbox from
-/// them.
+/// The table of a sandbox's namespace, for `nft -f`. It replaces the rules of a table that is loaded, and
+/// keeps its log. `allowed` are the names in an allow-list with their addresses. `machine` are the addresses
+/// of this machine, if it has no table that keeps the sandbox from them.
 pub(super) fn sandbox_rules(
     egress: &EgressPolicy,
     resolvers: &[Ipv4Addr],
-    allowed: &[(Ipv4Addr, u16)],
+    allowed: &[(String, Ipv4Addr, u16)],
     machine: &[Ipv4Addr],
 ) -> String {
     let mut out = String::new();
@@ -152,9 +154,9 @@ pub(super) fn sandbox_rules(
                 EgressBase::All => String::new(),
             };
             let (allow, deny) = rules.blocks();
-            let named = allowed.iter().map(|(address, _)| address.to_string());
+            let named = allowed.iter().map(|(_, address, _)| address.to_string());
             for block in allow.into_iter().chain(named) {
-                let _ = writeln!(out, "ip daddr {block} {only}accept");
+                let _ = writeln!(out, "ip daddr {block} {only}{ACCEPT}");
             }
             for block in deny {
                 let _ = writeln!(out, "ip daddr {block} {REJECT}");
@@ -162,17 +164,39 @@ pub(super) fn sandbox_rules(
             out.push_str(&base_rules(rules.base, resolvers));
         }
         EgressPolicy::Only(_) => {
-            for (address, port) in allowed {
-                let _ = writeln!(out, "ip daddr {address} tcp dport {port} accept");
+            for (_, address, port) in allowed {
+                let _ = writeln!(out, "ip daddr {address} tcp dport {port} {ACCEPT}");
             }
         }
     }
-    let back = out.replace("daddr", "saddr").replace("dport", "sport").replace(REJECT, "drop");
+    let back = out.replace("daddr", "saddr").replace("dport", "sport");
+    let back = back.replace(REJECT, "drop").replace(ACCEPT, "accept");
+    let names: Vec<(&str, Ipv4Addr)> =
+        allowed.iter().map(|(name, address, _)| (name.as_str(), *address)).collect();
+    let named = match egress_log::named_elements(&names) {
+        none if none.is_empty() => none,
+        elements => format!("add element inet stead {NAMES_SET} {{ {elements} }}\n"),
+    };
+    let (sets, allow, refuse) = (
+        egress_log::sets(),
+        egress_log::record(EgressVerdict::Allowed),
+        egress_log::record(EgressVerdict::Refused),
+    );
     // Every packet is checked, not only the first of a connection: when the rules are tightened, connections
     // to destinations that are no longer allowed end.
     format!(
-        "table inet stead {{\n\
+        "table inet stead {{\n{sets}}}\n\
+         flush table inet stead\n\
+         flush set inet stead {NAMES_SET}\n\
+         {named}\
+         table inet stead {{\n\
+         chain allow {{\n\
+         ct state != new accept\n\
+         {allow}\
+         accept\n\
+         }}\n\
          chain refuse {{\n\
+         {refuse}\
          tcp flags & (fin | syn | rst | ack) != syn reject with tcp reset\n\
          reject with icmpx admin-prohibited\n\
          }}\n\
@@ -196,7 +220,10 @@ pub(super) fn sandbox_rules(
 /// Connections of one sandbox. All sandboxes share the machine's connection tracking table.
 const MAX_CONNECTIONS: u32 = 4096;
 
-/// Rejects with a reply: a connection is reset, and `connect` fails.
+/// Accepts a packet, and records the first of a connection.
+const ACCEPT: &str = "goto allow";
+
+/// Records and rejects with a reply: a connection is reset, and `connect` fails.
 const REJECT: &str = "goto refuse";
 
 /// The rules for everything that the base allows.
@@ -204,12 +231,12 @@ fn base_rules(base: EgressBase, resolvers: &[Ipv4Addr]) -> String {
     let mut out = String::new();
     if base == EgressBase::Public {
         if let Some(resolvers) = addresses(resolvers) {
-            let dns = "meta l4proto { tcp, udp } th dport 53 accept";
-            let _ = writeln!(out, "ip daddr {{ {resolvers} }} {dns}");
+            let dns = "meta l4proto { tcp, udp } th dport 53";
+            let _ = writeln!(out, "ip daddr {{ {resolvers} }} {dns} {ACCEPT}");
         }
         let _ = writeln!(out, "ip daddr {{ {NOT_PUBLIC} }} {REJECT}");
     }
-    out.push_str("meta nfproto ipv4 accept\n");
+    let _ = writeln!(out, "meta nfproto ipv4 {ACCEPT}");
     out
 }
 
@@ -302,12 +329,14 @@ mod tests {
         let rules = sandbox_rules(
             &EgressPolicy::Only(vec![]),
             &[Ipv4Addr::new(9, 9, 9, 9)],
-            &[(Ipv4Addr::new(203, 0, 113, 5), 443)],
+            &[("a.example".to_owned(), Ipv4Addr::new(203, 0, 113, 5), 443)],
             &[],
         );
-        assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 accept"));
+        assert!(rules.contains("ip daddr 203.0.113.5 tcp dport 443 goto allow\n"));
         assert!(rules.contains("ip saddr 203.0.113.5 tcp sport 443 accept"), "the replies");
-        assert_eq!(rules.matches("accept").count(), 6, "{rules}");
+        assert_eq!(rules.matches("goto allow").count(), 1, "{rules}");
+        assert_eq!(rules.matches("accept").count(), 7, "{rules}");
+        assert!(rules.contains(r#"names { 203.0.113.5 comment "a.example" }"#), "{rules}");
         assert!(!rules.contains("9.9.9.9"));
     }
 
@@ -319,14 +348,14 @@ mod tests {
             allow: vec!["1.1.1.1".parse().unwrap(), "example.com".parse().unwrap()],
             deny: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
         };
-        let named = [(Ipv4Addr::new(203, 0, 113, 5), 0)];
+        let named = [("example.com".to_owned(), Ipv4Addr::new(203, 0, 113, 5), 0)];
         let text = sandbox_rules(&EgressPolicy::Ruled(rules), &[], &named, &[]);
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("ip daddr")).collect();
         assert_eq!(
             lines,
             [
-                format!("ip daddr 1.1.1.1/32 ip daddr != {{ {NOT_PUBLIC} }} accept"),
-                format!("ip daddr 203.0.113.5 ip daddr != {{ {NOT_PUBLIC} }} accept"),
+                format!("ip daddr 1.1.1.1/32 ip daddr != {{ {NOT_PUBLIC} }} {ACCEPT}"),
+                format!("ip daddr 203.0.113.5 ip daddr != {{ {NOT_PUBLIC} }} {ACCEPT}"),
                 format!("ip daddr 0.0.0.0/0 {REJECT}"),
                 format!("ip daddr {{ {NOT_PUBLIC} }} {REJECT}"),
             ]
@@ -349,9 +378,11 @@ mod tests {
     fn the_machine_itself_is_rejected_first() {
         let machine = Ipv4Addr::new(203, 0, 113, 5);
         for egress in [EgressPolicy::Public, EgressPolicy::All, EgressPolicy::Only(vec![])] {
-            let rules = sandbox_rules(&egress, &[machine], &[(machine, 443)], &[machine]);
+            let named = [("m.example".to_owned(), machine, 443)];
+            let rules = sandbox_rules(&egress, &[machine], &named, &[machine]);
             let refused = rules.find("ip daddr { 203.0.113.5 } goto refuse").unwrap();
-            let accepted = rules.find("ip daddr 203.0.113.5").or(rules.find("nfproto ipv4 accept"));
+            let accepted =
+                rules.find("ip daddr 203.0.113.5").or(rules.find("nfproto ipv4 goto allow"));
             assert!(refused < accepted.unwrap(), "{rules}");
         }
     }
