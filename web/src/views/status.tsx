@@ -9,6 +9,7 @@ import type { Instance, InstanceMetrics, Lease, Session, Terminal } from "../api
 import { isSecret, MASK } from "../lib/secrets.ts";
 import { bytes, cpuPercent, duration, plural } from "../lib/time.ts";
 import { Ago, Badge, Copy, Failure, Field, Id, toneOf, useNow } from "../ui/parts.tsx";
+import { EgressSection } from "./egress.tsx";
 import { PortsSection } from "./ports.tsx";
 
 /** A session that expires sooner is marked. */
@@ -67,6 +68,7 @@ export function StatusSections({ thread, lease, selected, terminals, isAffected 
         provider={lease.value?.provider_name}
         isAffected={isAffected}
       />
+      <EgressSection key={`egress ${thread}`} thread={thread} isAffected={isAffected} />
     </>
   );
 }

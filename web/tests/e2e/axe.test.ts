@@ -61,6 +61,8 @@ const VIEWS: [view: string, complete: (page: Page) => Promise<unknown>][] = [
       await showStatus(page);
       await page.getByRole("heading", { name: "Ports" }).click();
       await page.getByText("stead ports looked-at").waitFor();
+      await page.getByRole("heading", { name: "Egress" }).click();
+      await page.getByText("keeps no log of its connections").waitFor();
     },
   ],
   ["threads/looked-at/timeline", (page) => page.locator(".entry.command summary").first().click()],

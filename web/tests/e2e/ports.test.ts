@@ -59,6 +59,26 @@ test("a port of a sandbox appears with a link that opens it", async (context_) =
   await context.close();
 });
 
+test("the destinations of a sandbox appear with what its rules said", async (context_) => {
+  if (missing.length > 0) return context_.skip();
+  const { thread_id: id } = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", {});
+  const { context, page } = await person(browser, server);
+  await page.goto(threadPage(server, id));
+  await connected(page);
+  await showStatus(page);
+  const section = page.locator(".status-section", { has: page.getByRole("heading", { name: "Egress" }) });
+  await section.locator("summary").click();
+  await section.getByText("No program has connected").waitFor();
+  // A datagram needs no answer, and nothing answers at an address for documentation.
+  await server.exec(id, "echo > /dev/udp/203.0.113.9/4000; echo > /dev/udp/10.255.255.1/53");
+  const entry = (place: string) => section.locator("li", { hasText: place });
+  await entry("203.0.113.9:4000").getByText("allowed").waitFor();
+  await entry("203.0.113.9:4000").getByText("udp, 1 attempt, ").waitFor();
+  await entry("10.255.255.1:53").getByText("refused").waitFor();
+  expect(complaints.get(page)).toEqual([]);
+  await context.close();
+});
+
 test("the list of sandboxes shows the ports of one that runs", async (context_) => {
   if (missing.length > 0) return context_.skip();
   const made = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", { name: "served" });
@@ -80,7 +100,7 @@ test("the list of sandboxes shows the ports of one that runs", async (context_) 
   await context.close();
 });
 
-test("a thread without isolation says whose ports its programs use", async () => {
+test("a thread without isolation says whose ports its programs use, and has no log of its egress", async () => {
   await local.thread("plain");
   const { context, page } = await person(browser, local);
   await page.goto(threadPage(local, "plain"));
@@ -89,5 +109,7 @@ test("a thread without isolation says whose ports its programs use", async () =>
   await page.getByRole("heading", { name: "Ports" }).click();
   await page.getByText("so their ports are the machine's").waitFor();
   await page.getByText("stead ports plain").waitFor();
+  await page.getByRole("heading", { name: "Egress" }).click();
+  await page.getByText("keeps no log of its connections").waitFor();
   await context.close();
 });
