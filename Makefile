@@ -126,10 +126,11 @@ mcp: test-bin ## run the official MCP conformance suite, for both versions of th
 
 browser: test-bin chromium ## test the web app in a real browser, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
-	else if command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
-	  else echo "browser: no chromium; skipped"; fi; fi
+	elif command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
+	else echo "browser: no chromium; skipped"; fi
 
-screenshots: web build chromium ## write screenshots of the main views to docs/screenshots
+screenshots: web build ## write screenshots of the main views and a recording to docs/screenshots
+	@$(MAKE) --no-print-directory tools TOOLS="chromium img2webp:webp" SANDBOX_TOOLS=
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent screenshots
 
 screen: ## compare the screen with xterm.js; needs node
