@@ -27,7 +27,8 @@ const CTRL_C: u8 = 3;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  stead top\n  stead top --once --json\n\n\
     Shows threads and sandboxes that have an instance or run a command; `q` quits. If standard output is\n\
-    not a terminal, the table is printed once. CPU is in percent of one CPU.")]
+    not a terminal, the table is printed once. With `--json` and without `--once`, a JSON array is printed at\n\
+    each interval, one per line, until the command is interrupted. CPU is in percent of one CPU.")]
 pub(super) struct TopArgs {
     /// Print the table once and exit
     #[arg(long)]
@@ -129,10 +130,9 @@ fn keys() -> mpsc::Receiver<u8> {
 
 fn draw(rows: &[Value], state: Option<&str>) -> io::Result<()> {
     let (columns, lines) = raw::size().unwrap_or((80, 24));
-    let running = rows.iter().filter(|row| !row["command"].is_null()).count();
     let title = match state {
         Some(error) => format!("stead top: {}", plain(&error.into())),
-        None => format!("{} with an instance, {running} running a command · q quits", rows.len()),
+        None => title(rows),
     };
     let table = show::table(&cells(rows), usize::from(columns));
     let mut out = io::stdout().lock();
@@ -146,6 +146,16 @@ fn draw(rows: &[Value], state: Option<&str>) -> io::Result<()> {
     }
     write!(out, "\x1b[J")?;
     out.flush()
+}
+
+/// Counts the rows with an instance, among all rows if there are others, and those that run a command.
+fn title(rows: &[Value]) -> String {
+    let running = rows.iter().filter(|row| !row["command"].is_null()).count();
+    let instances = match rows.iter().filter(|row| row["state"] != "none").count() {
+        all if all == rows.len() => all.to_string(),
+        some => format!("{some} of {}", rows.len()),
+    };
+    format!("{instances} with an instance, {running} running a command · q quits")
 }
 
 /// What the server reported at one time.
@@ -346,7 +356,9 @@ mod tests {
                 ["idle", "running", "0 %", "3 MiB / 1 GiB", "1.5 KiB", "2", "-", "-"],
             ]
         );
-        assert_eq!(now.rows(&before, ThreadSelection::All).len(), 3);
+        assert_eq!(title(&rows), "2 with an instance, 1 running a command · q quits");
+        let all = title(&now.rows(&before, ThreadSelection::All));
+        assert_eq!(all, "2 of 3 with an instance, 1 running a command · q quits");
     }
 
     #[test]
