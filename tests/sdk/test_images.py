@@ -19,7 +19,7 @@ from daytona import (  # noqa: E402  (the client reads the environment)
 )
 
 DAYTONA = Daytona()
-# An image that needs no registry: it stands for the files of the provider.
+# An image that needs no registry: the default files of the provider take its place.
 DEFAULT = "daytonaio/sandbox:0.5.0"
 
 
@@ -45,7 +45,7 @@ class Snapshots(unittest.TestCase):
         made = DAYTONA.snapshot.create(CreateSnapshotParams(name="mine", image=image), on_logs=logs.append)
         self.assertEqual((made.name, made.state.value), ("mine", "active"))
         self.assertIn("built", "\n".join(logs))
-        self.assertIn("stands for the files of provider", "\n".join(logs))
+        self.assertIn("using the default files of provider", "\n".join(logs))
         sandbox = DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="mine", auto_stop_interval=0))
         self.assertEqual(sandbox.snapshot, "mine")
         self.assertEqual(sandbox.process.exec("cat '/srv/my app/one.txt'; echo $ONE \"$QUOTED\"").result, "1\n1 it's $ONE\n")

@@ -303,13 +303,16 @@ fn templates_of_other_apis_start_from_an_image_of_a_registry() {
     assert!(reason.contains("has no /bin/bash"), "{refused}");
     let log = refused["logEntries"].to_string();
     assert!(log.contains("pulling: 0 of"), "{log}");
-    // On a machine that reaches no registry, the image stands for the files of the provider.
+    // On a machine that reaches no registry, the files of the provider take the place of the image.
     let image = format!("{}/small:1", closed_address());
     let steps = json!([{"type": "RUN", "args": ["true"]}]);
     let built = build_template(&client, "unreachable", &image, steps);
     assert_eq!(built["status"], "ready", "{built}");
     let log = built["logEntries"].to_string();
-    assert!(log.contains("is not available") && log.contains("stands for the files"), "{log}");
+    assert!(
+        log.contains("is not available") && log.contains("using the default files of provider"),
+        "{log}"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ use model::{BuildId, Made};
 use provider::ImageShell;
 use store::SandboxRecord;
 
-/// The images that clients name by default. They stand for the files of the provider.
+/// The images that clients name by default. The default files of the provider take their place.
 const DEFAULT_IMAGES: [&str; 3] = ["e2bdev/base", "e2bdev/code-interpreter", "daytonaio/sandbox"];
 /// The shell that runs the steps of a build and the programs of its sandboxes.
 const SHELL: &str = "/bin/bash";
@@ -34,7 +34,7 @@ enum BaseFiles {
     Named(String),
     /// Those of an image, by the name under which the provider knows or pulls it.
     Image(String),
-    /// Those of the provider, for an image that stands for them.
+    /// Those of the provider, in place of an image.
     Default,
 }
 
@@ -65,7 +65,7 @@ impl Adapter {
             BaseFiles::Named(from) => Ok((create(from).await?, Made::default())),
             BaseFiles::Default => {
                 if let Base::Image(image) = base {
-                    log.add(Level::Warn, &stands_for(image, &own));
+                    log.add(Level::Warn, &in_place_of(image, &own));
                 }
                 Ok((create(own).await?, Made::default()))
             }
@@ -75,7 +75,7 @@ impl Adapter {
                     // Builds have to work on machines that reach no registry, too.
                     Err(problem) if problem.code() == Code::ProviderUnavailable => {
                         log.add(Level::Warn, problem.detail());
-                        log.add(Level::Warn, &stands_for(name, &own));
+                        log.add(Level::Warn, &in_place_of(name, &own));
                         return Ok((create(own).await?, Made::default()));
                     }
                     created => created?,
@@ -208,14 +208,14 @@ impl PullSteps {
 }
 
 /// The remark that a build does not start from the image that it names.
-fn stands_for(image: &str, provider: &str) -> String {
+fn in_place_of(image: &str, provider: &str) -> String {
     format!(
-        "image {image} stands for the files of provider {provider} \
-         (`stead image import` adds another one of this name)"
+        "using the default files of provider {provider} in place of image {image}; \
+         to use your own, import an image of this name with `stead image import`"
     )
 }
 
-/// Whether an image stands for the files of the provider.
+/// Whether the default files of the provider take the place of an image.
 fn is_default(image: &str) -> bool {
     let (name, _) = split_tag(image.strip_prefix("docker.io/").unwrap_or(image));
     DEFAULT_IMAGES.contains(&name)
