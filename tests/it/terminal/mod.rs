@@ -10,6 +10,7 @@ mod killed;
 mod leaving;
 mod limits;
 mod questions;
+mod search;
 mod stream;
 mod survive;
 
