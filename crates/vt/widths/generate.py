@@ -15,6 +15,8 @@ import unicodedata
 VISIBLE_FORMAT = {0x00AD}
 # Blocks whose unassigned code points are reserved for wide characters.
 WIDE_PLANES = [(0x1FA70, 0x1FAFF), (0x20000, 0x2FFFD), (0x30000, 0x3FFFD)]
+# Emoji of Unicode 15 to 17 outside of these blocks.
+NEWER_EMOJI = [(0x1F6D8, 0x1F6D8), (0x1F6DC, 0x1F6DC)]
 # Hangul vowels and trailing consonants join the leading consonant.
 HANGUL_JOINING = [(0x1160, 0x11FF), (0xD7B0, 0xD7C6), (0xD7CB, 0xD7FB)]
 # A flag is a pair of regional indicators; each of the two takes one column.
@@ -30,7 +32,7 @@ def width(code):
         return 0
     if within(code, NARROW):
         return 1
-    if within(code, WIDE_PLANES):
+    if within(code, WIDE_PLANES) or within(code, NEWER_EMOJI):
         return 2
     char = chr(code)
     category = unicodedata.category(char)

@@ -108,9 +108,16 @@ mod tests {
 
     #[test]
     fn well_known_characters() {
-        for (c, expected) in
-            [('a', 1), ('é', 1), ('中', 2), ('ｆ', 2), ('\u{301}', 0), ('😀', 2), ('\u{200d}', 0)]
-        {
+        for (c, expected) in [
+            ('a', 1),
+            ('é', 1),
+            ('中', 2),
+            ('ｆ', 2),
+            ('\u{301}', 0),
+            ('😀', 2),
+            ('🛜', 2),
+            ('\u{200d}', 0),
+        ] {
             assert_eq!(width(c as u32), expected, "{c}");
         }
     }

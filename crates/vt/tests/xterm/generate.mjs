@@ -15,7 +15,7 @@ export function random(seed) {
 }
 
 const WORDS = 'the quick brown fox jumps over lazy dogs make test error: warning file.rs 0x7f 12345 {} () == -> // foo_bar'.split(' ');
-const WIDE = ['中文字符', '日本語', '한국어', '😀🎉', 'é', 'e\u0301', '─│┌┐└┘', '👩\u200d💻', 'ｆｕｌｌ', '…', '→'];
+const WIDE = ['中文字符', '日本語', '한국어', '😀🎉', 'é', 'e\u0301', '─│┌┐└┘', '👩\u200d💻', '👋🏽', '☺\ufe0f', '1\ufe0f\u20e3', '🇩🇪', 'ｆｕｌｌ', '…', '→'];
 
 export function stream(seed, cols, rows) {
   const { below, pick, chance } = random(seed);
