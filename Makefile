@@ -46,7 +46,7 @@ web/node_modules/.package-lock.json: web/package-lock.json
 # In two lanes: what is downloaded while the Rust tests compile, and the other suites while they run and wait.
 test: tools web nextest ## run all tests
 	$(CARGO) fmt --all --check
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rust beside
+	@$(MAKE) --no-print-directory --jobs=2 rust beside
 	@echo "all tests passed"
 
 beside:

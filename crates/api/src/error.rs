@@ -219,8 +219,9 @@ impl From<TerminalError> for Problem {
                 Code::NotRunning
             }
             TerminalError::Busy => Code::Busy,
-            TerminalError::QueueFull => Code::TooManyRequests,
-            TerminalError::InputFull => Code::TooManyRequests,
+            TerminalError::QueueFull
+            | TerminalError::InputFull
+            | TerminalError::TooManySearches => Code::TooManyRequests,
             TerminalError::NotDriver { .. } => Code::NotDriver,
             TerminalError::NotDrivable | TerminalError::NoSecrets | TerminalError::NoPorts => {
                 Code::NotSupported

@@ -57,6 +57,8 @@ pub enum TerminalError {
     /// The host rejected the request as invalid.
     #[error("{0}")]
     Refused(String),
+    #[error("other searches are running; try again when they have ended")]
+    TooManySearches,
     /// The limit of terminals is reached.
     #[error("{0}")]
     TooMany(String),

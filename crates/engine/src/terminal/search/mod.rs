@@ -93,9 +93,11 @@ pub struct SearchPage {
 
 impl Terminals {
     /// Searches commands and their output. Starts nothing, and does not count as activity. Only a few searches run
-    /// at the same time; others wait for them.
+    /// at the same time; others wait for them, at most as long as one search may take.
     pub async fn search(&self, request: SearchRequest) -> Result<SearchPage, TerminalError> {
-        let _permit = self.0.searches.acquire().await.map_err(|_| TerminalError::Gone)?;
+        let turn = tokio::time::timeout(request.limits.time, self.0.searches.acquire()).await;
+        let turn = turn.map_err(|_| TerminalError::TooManySearches)?;
+        let _permit = turn.map_err(|_| TerminalError::Gone)?;
         let deadline = Instant::now() + request.limits.time;
         let needle = Needle::new(&request.text);
         let mut page = SearchPage { next: request.before, ..SearchPage::default() };

@@ -174,3 +174,17 @@ async fn output_of_a_typed_command_is_read_from_the_log_of_its_terminal() {
     let page = world.search("needle", LIMITS).await;
     assert_eq!(shown(&page), [format!("a: Terminal {} a needle", earlier.len())]);
 }
+
+#[tokio::test]
+async fn a_search_waits_for_others_no_longer_than_it_may_take() {
+    let world = World::new();
+    let searches = &world.terminals.0.searches;
+    let running = u32::try_from(searches.available_permits()).unwrap();
+    let running = searches.acquire_many(running).await.unwrap();
+    let limits = SearchBudget { time: Duration::ZERO, ..LIMITS };
+    let request = SearchRequest { text: "x".into(), thread: None, before: None, limits };
+    let refused = world.terminals.search(request).await;
+    assert!(matches!(refused, Err(TerminalError::TooManySearches)), "{refused:?}");
+    drop(running);
+    assert_eq!(world.search("x", limits).await.hits, []);
+}
