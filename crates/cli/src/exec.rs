@@ -16,9 +16,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{
     attach::data,
     client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
     reconnect::{NOTICE_AFTER, RETRY_DELAY, Reconnect},
-    show::{PrintArgs, line},
     sse::EventStream,
 };
 use config::parse_duration;
@@ -435,7 +435,7 @@ async fn copy(
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  stead history -q make --limit 20")]
+#[command(after_help = "Example:\n  stead history --query make --limit 20")]
 pub(super) struct HistoryArgs {
     /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
@@ -444,13 +444,13 @@ pub(super) struct HistoryArgs {
     #[arg(short, long = "terminal", visible_alias = "thread", value_name = "NAME")]
     terminal: Option<String>,
     /// Only commands that contain this text
-    #[arg(short, long)]
+    #[arg(long)]
     query: Option<String>,
     /// Maximum number of commands
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    form: PrintArgs,
+    form: ListArgs,
     #[command(flatten)]
     target: ServerArgs,
 }
@@ -463,23 +463,17 @@ pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     if let Some(query) = &args.query {
         path.push_str(&format!("?q={}", escape(query)));
     }
-    let items = client.list(&path, args.limit.max(1)).await?;
-    if items.is_empty() && !args.form.json {
-        line("no commands")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    args.form.list(
-        &items,
-        &[
-            ("command id", "/command_id"),
-            ("status", "/status"),
-            ("exit", "/exit_code"),
-            ("ms", "/duration_ms"),
-            ("by", "/source"),
-            ("at", "/created_at"),
-            ("command", "/command"),
-        ],
-    )?;
+    let columns = [
+        ("command id", "/command_id"),
+        ("status", "/status"),
+        ("exit", "/exit_code"),
+        ("ms", "/duration_ms"),
+        ("by", "/source"),
+        ("at", "/created_at"),
+        ("command", "/command"),
+    ];
+    let table = Table { columns: &columns, empty: Some("no commands") };
+    args.form.show(table, &client, async || client.list(&path, args.limit.max(1)).await).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names::{self, IfMissing},
     raw,
     show::{Column, PrintArgs, line},
@@ -43,7 +44,7 @@ pub(super) enum HandoffVerb {
         #[arg(short, long)]
         thread: Option<String>,
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -161,12 +162,9 @@ pub(super) async fn handoffs(verb: HandoffVerb) -> anyhow::Result<ExitCode> {
                 let thread = names::thread(&client, &name).await?;
                 path.push_str(&format!("{separator}thread_id={}", escape(&thread)));
             }
-            let items = client.list(&path, MAX_ITEMS).await?;
-            if items.is_empty() && !form.json {
-                line(if all { "no hand-offs" } else { "no open hand-offs" })?;
-            } else {
-                form.list(&items, COLUMNS)?;
-            }
+            let empty = Some(if all { "no hand-offs" } else { "no open hand-offs" });
+            let table = Table { columns: COLUMNS, empty };
+            form.show(table, &client, async || client.list(&path, MAX_ITEMS).await).await?;
             Ok(ExitCode::SUCCESS)
         }
         HandoffVerb::Answer(args) => answer(args).await,

@@ -11,9 +11,12 @@ use clap::Subcommand;
 use images::{
     ExistingImage, ImageReference, ImageStore, ImportError, ImportedImages, PullStage, PulledImage,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{settings::SettingArgs, show::PrintArgs};
+use super::{
+    list::{ListArgs, Table},
+    settings::SettingArgs,
+};
 use config::Settings;
 use machine::is_image_name;
 
@@ -46,7 +49,7 @@ pub(super) enum ImageVerb {
     #[command(after_help = "Example:\n  stead image ls --json")]
     Ls {
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         settings: SettingArgs,
     },
@@ -72,7 +75,12 @@ pub(super) fn run(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
             let existing = if *replace { ExistingImage::Replace } else { ExistingImage::Keep };
             runtime.block_on(import(&load(settings)?, checked(name)?, source, existing))?;
         }
-        ImageVerb::Ls { form, settings } => list(&load(settings)?, form)?,
+        ImageVerb::Ls { form, settings } => {
+            let settings = load(settings)?;
+            let columns = [("image", "/name"), ("bytes", "/bytes"), ("digest", "/digest")];
+            let read = async || list(&settings);
+            runtime.block_on(form.show_local(Table::new(&columns), read))?;
+        }
         ImageVerb::Rm { name, force, settings } => {
             let settings = load(settings)?;
             if !force {
@@ -174,7 +182,7 @@ fn stage_text(stage: PullStage) -> String {
     }
 }
 
-fn list(settings: &Settings, form: &PrintArgs) -> anyhow::Result<()> {
+fn list(settings: &Settings) -> anyhow::Result<Vec<Value>> {
     let names = ImportedImages::new(&settings.home).names().context("cannot list the images")?;
     let imported = names.iter().filter(|name| is_image_name(name));
     let mut images: Vec<_> = imported.map(|name| json!({"name": name})).collect();
@@ -185,8 +193,7 @@ fn list(settings: &Settings, form: &PrintArgs) -> anyhow::Result<()> {
             "bytes": image.bytes(),
         }));
     }
-    form.list(&images, &[("image", "/name"), ("bytes", "/bytes"), ("digest", "/digest")])?;
-    Ok(())
+    Ok(images)
 }
 
 async fn remove(settings: &Settings, name: &str) -> anyhow::Result<()> {

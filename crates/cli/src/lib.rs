@@ -11,6 +11,7 @@ mod exec;
 mod handoffs;
 mod images;
 mod keys;
+mod list;
 mod machine;
 mod mcp;
 mod memory;
@@ -149,7 +150,7 @@ enum Verb {
     Share(share::ShareVerb),
     /// List providers and their capabilities
     #[command(alias = "provider", after_help = "Example:\n  stead providers --json")]
-    Providers(threads::PlainArgs),
+    Providers(threads::PlainListArgs),
     /// Print the events of the server as they happen
     Events(events::EventsArgs),
     /// Show server status

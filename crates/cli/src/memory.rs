@@ -12,6 +12,7 @@ use http::Method;
 
 use super::{
     client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
     show::PrintArgs,
 };
@@ -96,7 +97,7 @@ pub(super) enum MemoryVerb {
         #[arg(long, short)]
         recursive: bool,
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         of: MemoryArgs,
     },
@@ -152,14 +153,15 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
         MemoryVerb::Ls { path, recursive, form, of } => {
             let depth = if recursive { 64 } else { 1 };
             let (client, path) = of.find(&path).await?;
-            let items = client.list(&format!("{path}?depth={depth}"), MAX_ITEMS).await?;
+            let path = format!("{path}?depth={depth}");
             let columns = [
                 ("path", "/path"),
                 ("type", "/type"),
                 ("size", "/size"),
                 ("modified", "/modified_at"),
             ];
-            form.list(&items, &columns)?;
+            let read = async || client.list(&path, MAX_ITEMS).await;
+            form.show(Table::new(&columns), &client, read).await?;
         }
         MemoryVerb::Rm { path, recursive, of } => {
             let (client, path) = of.find(&path).await?;

@@ -1,6 +1,6 @@
 //! Commands for projects.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::{
     client::{ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
     progress::TransferProgress,
     show::{PrintArgs, line, relative},
@@ -101,7 +102,7 @@ pub(super) enum ProjectVerb {
         #[arg(long)]
         deleted: bool,
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -120,7 +121,14 @@ pub(super) enum ProjectVerb {
     },
     /// List the sessions of a project, including ended ones
     #[command(after_help = "Example:\n  stead project sessions my-api-a7b3c2d1")]
-    Sessions(ProjectArgs),
+    Sessions {
+        /// Project id, or a unique prefix
+        project: String,
+        #[command(flatten)]
+        form: ListArgs,
+        #[command(flatten)]
+        target: ServerArgs,
+    },
     /// Exempt a project from automatic deletion
     #[command(after_help = "Example:\n  stead project pin my-api-a7b3c2d1")]
     Pin(ProjectArgs),
@@ -198,21 +206,19 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
         ProjectVerb::Set { of, choices } => {
             of.ask(Method::PATCH, "", Some(&choices.body()?)).await?;
         }
-        ProjectVerb::Sessions(of) => {
-            let client = of.target.client()?;
-            let project = names::project(&client, &of.project).await?;
+        ProjectVerb::Sessions { project, form, target } => {
+            let client = target.client()?;
+            let project = names::project(&client, &project).await?;
             let path = format!("/api/projects/{}/sessions", escape(&project));
-            let items = client.list(&path, MAX_ITEMS).await?;
-            of.form.list(
-                &items,
-                &[
-                    ("session", "/session_id"),
-                    ("thread", "/thread_id"),
-                    ("status", "/status"),
-                    ("opened", "/created_at"),
-                    ("ended", "/ended_at"),
-                ],
-            )?;
+            let columns = [
+                ("session", "/session_id"),
+                ("thread", "/thread_id"),
+                ("status", "/status"),
+                ("opened", "/created_at"),
+                ("ended", "/ended_at"),
+            ];
+            let read = async || client.list(&path, MAX_ITEMS).await;
+            form.show(Table::new(&columns), &client, read).await?;
         }
         ProjectVerb::Pin(of) => of.ask(Method::POST, "/pin", None).await?,
         ProjectVerb::Unpin(of) => of.ask(Method::POST, "/unpin", None).await?,
@@ -230,16 +236,14 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
             let method = if run { Method::POST } else { Method::GET };
             let answer = client.json(method, "/api/projects/cleanup", None).await?;
             let items = answer["items"].as_array().cloned().unwrap_or_default();
-            form.list(
-                &items,
-                &[
-                    ("project", "/project_id"),
-                    ("action", "/action"),
-                    ("deletes", "/at"),
-                    ("days left", "/days_left"),
-                    ("reason", "/reason"),
-                ],
-            )?;
+            let columns = [
+                ("project", "/project_id"),
+                ("action", "/action"),
+                ("deletes", "/at"),
+                ("days left", "/days_left"),
+                ("reason", "/reason"),
+            ];
+            ListArgs::once(form).print(Table::new(&columns), &items)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -249,20 +253,22 @@ async fn list(
     prefix: Option<&str>,
     tag: Option<&str>,
     deleted: bool,
-    form: PrintArgs,
+    form: ListArgs,
     target: &ServerArgs,
 ) -> anyhow::Result<()> {
     let client = target.client()?;
     if deleted {
-        let answer = client.get("/api/projects/trash").await?;
-        let items = answer["items"].as_array().cloned().unwrap_or_default();
         let columns = [
             ("project", "/project_id"),
             ("deleted", "/deleted_at"),
             ("restorable until", "/restorable_until"),
             ("reason", "/reason"),
         ];
-        return Ok(form.list(&items, &columns)?);
+        let read = async || {
+            let answer = client.get("/api/projects/trash").await?;
+            Ok(answer["items"].as_array().cloned().unwrap_or_default())
+        };
+        return form.show(Table::new(&columns), &client, read).await;
     }
     let mut path = String::from("/api/projects?");
     for (name, value) in [("prefix", prefix), ("tag", tag)] {
@@ -270,32 +276,40 @@ async fn list(
             path.push_str(&format!("{name}={}&", escape(value)));
         }
     }
-    let items = client.list(path.trim_end_matches(['?', '&']), MAX_ITEMS).await?;
-    form.list(
-        &items,
-        &[
-            ("project", "/project_id"),
-            ("tags", "/tags"),
-            ("pinned", "/pinned"),
-            ("sessions", "/statistics/sessions"),
-            ("commands", "/statistics/commands"),
-            ("last access", "/statistics/last_access"),
-            ("deletes", "/deletes_at"),
-            ("warned", "/warned_at"),
-            ("description", "/description"),
-        ],
-    )?;
-    // On standard error, because a program may read the list.
+    let path = path.trim_end_matches(['?', '&']);
+    let columns = [
+        ("project", "/project_id"),
+        ("tags", "/tags"),
+        ("pinned", "/pinned"),
+        ("sessions", "/statistics/sessions"),
+        ("commands", "/statistics/commands"),
+        ("last access", "/statistics/last_access"),
+        ("deletes", "/deletes_at"),
+        ("warned", "/warned_at"),
+        ("description", "/description"),
+    ];
+    let mut warned = BTreeSet::new();
+    let read = async || {
+        let items = client.list(path, MAX_ITEMS).await?;
+        warn(&items, &mut warned);
+        Ok(items)
+    };
+    form.show(Table::new(&columns), &client, read).await
+}
+
+/// Warns about each project that will be deleted, once and on standard error, because a program may read the list.
+fn warn(items: &[Value], warned: &mut BTreeSet<String>) {
     for item in items.iter().filter(|item| item["warned_at"].is_string()) {
         let (id, at) = (item["project_id"].as_str(), item["deletes_at"].as_str());
-        if let (Some(id), Some(at)) = (id, at) {
+        if let (Some(id), Some(at)) = (id, at)
+            && warned.insert(id.to_owned())
+        {
             eprintln!(
                 "warning: {id} is unused and will be deleted {}; `stead project extend {id}` postpones that",
                 relative(at)
             );
         }
     }
-    Ok(())
 }
 
 async fn export(

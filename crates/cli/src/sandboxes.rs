@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
     show::{Column, PrintArgs},
 };
@@ -46,11 +47,8 @@ pub(super) enum SandboxVerb {
         /// Only sandboxes in this state: running, paused, suspended, stopped or archived
         #[arg(long)]
         state: Option<String>,
-        /// Print only the ids
-        #[arg(short, long, conflicts_with = "json")]
-        quiet: bool,
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -92,7 +90,14 @@ pub(super) enum SandboxVerb {
     /// List the destinations that a sandbox connected to, and those that were refused
     #[command(after_help = "Example:\n  stead sandbox egress build\n\n\
         The log begins when the sandbox starts, and ends when it is suspended.")]
-    Egress(SandboxName),
+    Egress {
+        /// Name, id or unique prefix of an id
+        sandbox: String,
+        #[command(flatten)]
+        form: ListArgs,
+        #[command(flatten)]
+        target: ServerArgs,
+    },
     /// Save the files of a sandbox under a name
     #[command(after_help = "Example:\n  stead sandbox snapshot build with-dependencies\n  \
         stead sandbox create --snapshot with-dependencies")]
@@ -223,7 +228,7 @@ impl SandboxArgs {
 pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
     let (get, post) = (Method::GET, Method::POST);
     match verb {
-        SandboxVerb::Ls { label, state, quiet, form, target } => {
+        SandboxVerb::Ls { label, state, form, target } => {
             let filters = [("label", label.join(",")), ("state", state.unwrap_or_default())];
             let given = filters.iter().filter(|(_, value)| !value.is_empty());
             let query: Vec<_> =
@@ -232,11 +237,9 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
                 [] => "/api/sandboxes".to_owned(),
                 query => format!("/api/sandboxes?{}", query.join("&")),
             };
-            let items = target.client()?.list(&path, MAX_ITEMS).await?;
-            match quiet {
-                true => print_ids(&items)?,
-                false => form.list(&items, &COLUMNS)?,
-            }
+            let client = target.client()?;
+            let read = async || client.list(&path, MAX_ITEMS).await;
+            form.show(Table::new(&COLUMNS), &client, read).await?;
         }
         SandboxVerb::Create(args) => create(*args).await?,
         SandboxVerb::Show(of) => of.ask(get, "", None).await?,
@@ -254,7 +257,7 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
         SandboxVerb::Snapshot { of, name } => {
             of.ask(post, "/snapshot", Some(&json!({"name": name}))).await?;
         }
-        SandboxVerb::Egress(of) => egress(&of).await?,
+        SandboxVerb::Egress { sandbox, form, target } => egress(&sandbox, form, &target).await?,
         SandboxVerb::Rm { sandboxes, target } => {
             let client = target.client()?;
             for sandbox in sandboxes {
@@ -266,22 +269,20 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn egress(of: &SandboxName) -> anyhow::Result<()> {
-    let client = of.target.client()?;
-    let path = path(&client, &of.sandbox).await?;
-    let log = client.json(Method::GET, &format!("{path}/egress"), None).await?;
-    if of.form.json {
-        return Ok(of.form.one(&log)?);
-    }
-    let items = log["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    of.form.list(items, &EGRESS_COLUMNS)?;
-    for verdict in ["allowed", "refused"] {
-        let unlisted = log[format!("unlisted_{verdict}")].as_u64().unwrap_or(0);
-        if unlisted > 0 {
-            eprintln!("stead: the log is full; {unlisted} {verdict} attempts are not listed");
+async fn egress(sandbox: &str, form: ListArgs, target: &ServerArgs) -> anyhow::Result<()> {
+    let client = target.client()?;
+    let path = format!("{}/egress", path(&client, sandbox).await?);
+    let read = async || {
+        let log = client.get(&path).await?;
+        for verdict in ["allowed", "refused"] {
+            let unlisted = log[format!("unlisted_{verdict}")].as_u64().unwrap_or(0);
+            if unlisted > 0 {
+                eprintln!("stead: the log is full; {unlisted} {verdict} attempts are not listed");
+            }
         }
-    }
-    Ok(())
+        Ok(log["items"].as_array().cloned().unwrap_or_default())
+    };
+    form.show(Table::new(&EGRESS_COLUMNS), &client, read).await
 }
 
 async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
@@ -309,15 +310,8 @@ async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
     );
     let sandbox = client.post("/api/sandboxes", &Value::Object(body)).await?;
     match args.quiet {
-        true => print_ids(&[sandbox])?,
+        true => super::show::line(&names::id(&sandbox, "sandbox_id")?)?,
         false => args.form.one(&sandbox)?,
-    }
-    Ok(())
-}
-
-fn print_ids(sandboxes: &[Value]) -> anyhow::Result<()> {
-    for sandbox in sandboxes {
-        super::show::line(&names::id(sandbox, "sandbox_id")?)?;
     }
     Ok(())
 }

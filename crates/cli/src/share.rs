@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     client::{ServerArgs, escape},
+    list::{ListArgs, Table},
     names::{self, IfMissing},
     show::{PrintArgs, line},
 };
@@ -26,7 +27,7 @@ pub(super) enum ShareVerb {
         /// Only links to this terminal or thread
         terminal: Option<String>,
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -82,17 +83,15 @@ pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {
                 }
                 None => "/api/shares".to_owned(),
             };
-            let items = client.list(&path, MAX_ITEMS).await?;
-            form.list(
-                &items,
-                &[
-                    ("share", "/share_id"),
-                    ("name", "/name"),
-                    ("status", "/status"),
-                    ("terminal", "/terminal_id"),
-                    ("expires", "/expires_at"),
-                ],
-            )?;
+            let columns = [
+                ("share", "/share_id"),
+                ("name", "/name"),
+                ("status", "/status"),
+                ("terminal", "/terminal_id"),
+                ("expires", "/expires_at"),
+            ];
+            let read = async || client.list(&path, MAX_ITEMS).await;
+            form.show(Table::new(&columns), &client, read).await?;
         }
         ShareVerb::Revoke { share, target } => {
             let path = format!("/api/shares/{}", escape(&share));

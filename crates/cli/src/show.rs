@@ -5,8 +5,6 @@ use std::io::{self, IsTerminal, Write};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::raw;
-
 /// No column is cut below this width.
 const MIN_COLUMN_WIDTH: usize = 8;
 
@@ -22,19 +20,6 @@ pub(super) struct PrintArgs {
 pub(super) type Column = (&'static str, &'static str);
 
 impl PrintArgs {
-    /// Prints a list as a table, cut to the width of the terminal.
-    pub(super) fn list(self, items: &[Value], columns: &[Column]) -> io::Result<()> {
-        if self.json {
-            return json(&Value::from(items));
-        }
-        let mut rows = vec![columns.iter().map(|(title, _)| title.to_uppercase()).collect()];
-        for item in items {
-            rows.push(columns.iter().map(|(_, pointer)| cell(item, pointer)).collect());
-        }
-        let width = io::stdout().is_terminal().then(raw::size).flatten();
-        line(&table(&rows, width.map_or(usize::MAX, |(columns, _)| usize::from(columns))))
-    }
-
     /// Prints one object, a field per line.
     pub(super) fn one(self, item: &Value) -> io::Result<()> {
         if self.json {
@@ -99,7 +84,8 @@ fn fit(cell: &str, width: usize) -> String {
     cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn cell(item: &Value, pointer: &str) -> String {
+/// Formats the value at a JSON pointer.
+pub(super) fn cell(item: &Value, pointer: &str) -> String {
     plain(item.pointer(pointer).unwrap_or(&Value::Null))
 }
 

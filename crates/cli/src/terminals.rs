@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{
     attach::{self, AttachRole},
     client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names::{self, IfMissing},
     raw,
     show::{Column, PrintArgs, line},
@@ -147,15 +148,23 @@ pub(super) struct LsArgs {
     #[arg(long, default_value_t = 1000)]
     limit: usize,
     #[command(flatten)]
-    form: PrintArgs,
+    form: ListArgs,
     #[command(flatten)]
     target: ServerArgs,
 }
 
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let threads = match args.thread {
-        Some(name) => vec![names::thread(&client, &name).await?],
+    let empty = Some("no terminals; create one with `stead new`");
+    let table = Table { columns: COLUMNS, empty };
+    args.form.show(table, &client, async || terminals_of(&client, &args).await).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the terminals of a thread or of all threads, for the table with their size.
+async fn terminals_of(client: &ApiClient, args: &LsArgs) -> anyhow::Result<Vec<Value>> {
+    let threads = match &args.thread {
+        Some(name) => vec![names::thread(client, name).await?],
         None => {
             let threads = client.list("/api/threads", args.limit.max(1)).await?;
             let names = threads.iter().filter_map(|thread| thread["thread_id"].as_str());
@@ -172,11 +181,7 @@ pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
             Err(error) => return Err(error),
         }
     }
-    if items.is_empty() && !args.form.json {
-        line("no terminals; create one with `stead new`")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !args.form.json {
+    if !args.form.form.json {
         for item in &mut items {
             item["size"] = match (item["cols"].as_u64(), item["rows"].as_u64()) {
                 (Some(cols), Some(rows)) => format!("{cols}x{rows}").into(),
@@ -184,8 +189,7 @@ pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
             };
         }
     }
-    args.form.list(&items, COLUMNS)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(items)
 }
 
 #[derive(Debug, Args)]
@@ -420,22 +424,21 @@ pub(super) struct VersionsArgs {
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    form: PrintArgs,
+    form: ListArgs,
 }
 
 pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
     let (client, path) = args.named.path().await?;
-    let items = client.list(&format!("{path}/versions"), args.limit.max(1)).await?;
-    args.form.list(
-        &items,
-        &[
-            ("version", "/version"),
-            ("at", "/at"),
-            ("cause", "/cause"),
-            ("cwd", "/cwd"),
-            ("changed", "/changed"),
-        ],
-    )?;
+    let path = format!("{path}/versions");
+    let columns = [
+        ("version", "/version"),
+        ("at", "/at"),
+        ("cause", "/cause"),
+        ("cwd", "/cwd"),
+        ("changed", "/changed"),
+    ];
+    let read = async || client.list(&path, args.limit.max(1)).await;
+    args.form.show(Table::new(&columns), &client, read).await?;
     Ok(ExitCode::SUCCESS)
 }
 

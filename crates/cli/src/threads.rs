@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
     sandboxes::SandboxArgs,
-    show::{PrintArgs, line},
+    show::{Column, PrintArgs, line},
 };
 
 /// Maximum number of items in a list.
@@ -39,13 +40,36 @@ impl ThreadArgs {
     }
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ThreadListArgs {
+    /// Thread
+    #[arg(default_value = names::DEFAULT_THREAD)]
+    thread: String,
+    #[command(flatten)]
+    form: ListArgs,
+    #[command(flatten)]
+    target: ServerArgs,
+}
+
+/// Prints the items of a path.
+async fn list(
+    path: &str,
+    columns: &[Column],
+    form: ListArgs,
+    target: &ServerArgs,
+) -> anyhow::Result<()> {
+    let client = target.client()?;
+    let read = async || client.list(path, MAX_ITEMS).await;
+    form.show(Table::new(columns), &client, read).await
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum ThreadVerb {
     /// List threads
-    #[command(after_help = "Example:\n  stead thread ls --json")]
+    #[command(after_help = "Examples:\n  stead thread ls --json\n  stead thread ls --watch")]
     Ls {
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -86,7 +110,7 @@ pub(super) enum ThreadVerb {
     Rm(ThreadArgs),
     /// List the messages of a thread
     #[command(after_help = "Example:\n  stead thread messages build --json")]
-    Messages(ThreadArgs),
+    Messages(ThreadListArgs),
     /// Add a message to a thread
     #[command(after_help = "Example:\n  stead thread say build --role assistant 'tests pass'")]
     Say {
@@ -105,18 +129,15 @@ pub(super) enum ThreadVerb {
 pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
     match verb {
         ThreadVerb::Ls { form, target } => {
-            let items = target.client()?.list("/api/threads", MAX_ITEMS).await?;
-            form.list(
-                &items,
-                &[
-                    ("thread", "/thread_id"),
-                    ("project", "/project_id"),
-                    ("provider", "/sandbox/type"),
-                    ("status", "/sandbox/status"),
-                    ("terminal", "/sandbox/terminal_id"),
-                    ("updated", "/updated_at"),
-                ],
-            )?;
+            let columns = [
+                ("thread", "/thread_id"),
+                ("project", "/project_id"),
+                ("provider", "/sandbox/type"),
+                ("status", "/sandbox/status"),
+                ("terminal", "/sandbox/terminal_id"),
+                ("updated", "/updated_at"),
+            ];
+            list("/api/threads", &columns, form, &target).await?;
         }
         ThreadVerb::Show(of) => of.ask(Method::GET, "", None).await?,
         ThreadVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
@@ -156,9 +177,13 @@ pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
         }
         ThreadVerb::Messages(of) => {
             let path = format!("/api/threads/{}/messages", escape(&of.thread));
-            let items = of.target.client()?.list(&path, MAX_ITEMS).await?;
-            let columns = [("at", "/at"), ("role", "/role"), ("content", "/content")];
-            of.form.list(&items, &columns)?;
+            let columns = [
+                ("message", "/message_id"),
+                ("at", "/at"),
+                ("role", "/role"),
+                ("content", "/content"),
+            ];
+            list(&path, &columns, of.form, &of.target).await?;
         }
         ThreadVerb::Say { thread, role, content, target } => {
             let path = format!("/api/threads/{}/messages", escape(&thread));
@@ -219,7 +244,7 @@ pub(super) enum LeaseVerb {
     #[command(after_help = "Example:\n  stead lease ls --json")]
     Ls {
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -254,7 +279,7 @@ pub(super) enum LeaseVerb {
     #[command(after_help = "Example:\n  stead lease snapshots --json")]
     Snapshots {
         #[command(flatten)]
-        form: PrintArgs,
+        form: ListArgs,
         #[command(flatten)]
         target: ServerArgs,
     },
@@ -271,18 +296,15 @@ pub(super) enum LeaseVerb {
 pub(super) async fn leases(verb: LeaseVerb) -> anyhow::Result<ExitCode> {
     match verb {
         LeaseVerb::Ls { form, target } => {
-            let items = target.client()?.list("/api/leases", MAX_ITEMS).await?;
-            form.list(
-                &items,
-                &[
-                    ("lease", "/lease_id"),
-                    ("provider", "/provider_name"),
-                    ("instance", "/instance/instance_id"),
-                    ("state", "/instance/state"),
-                    ("shared by", "/shared_by"),
-                    ("updated", "/updated_at"),
-                ],
-            )?;
+            let columns = [
+                ("lease", "/lease_id"),
+                ("provider", "/provider_name"),
+                ("instance", "/instance/instance_id"),
+                ("state", "/instance/state"),
+                ("shared by", "/shared_by"),
+                ("updated", "/updated_at"),
+            ];
+            list("/api/leases", &columns, form, &target).await?;
         }
         LeaseVerb::Show(of) => of.ask(Method::GET, "", None).await?,
         LeaseVerb::Pause(of) => of.ask(Method::POST, "/pause", None).await?,
@@ -294,9 +316,8 @@ pub(super) async fn leases(verb: LeaseVerb) -> anyhow::Result<ExitCode> {
             of.ask(Method::POST, "/snapshot", Some(&json!({"name": name}))).await?;
         }
         LeaseVerb::Snapshots { form, target } => {
-            let items = target.client()?.list("/api/snapshots", MAX_ITEMS).await?;
             let columns = [("snapshot", "/name"), ("bytes", "/bytes"), ("created", "/created_at")];
-            form.list(&items, &columns)?;
+            list("/api/snapshots", &columns, form, &target).await?;
         }
         LeaseVerb::RmSnapshot { name, target } => {
             let path = format!("/api/snapshots/{}", escape(&name));
@@ -319,7 +340,7 @@ pub(super) async fn resume(of: ThreadArgs) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 pub(super) struct PortsArgs {
     #[command(flatten)]
-    of: ThreadArgs,
+    of: ThreadListArgs,
     /// Create a link that opens this port and print it; anyone with the link can use the port
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     link: Option<u16>,
@@ -340,15 +361,14 @@ pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
             body["expires_in_ms"] = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).into();
         }
         let made = client.post(&format!("{path}/{port}/links"), &body).await?;
-        if of.form.json {
-            of.form.one(&made)?;
+        if of.form.form.json {
+            of.form.form.one(&made)?;
         } else {
             line(&names::id(&made, "url")?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let items = client.list(&path, MAX_ITEMS).await?;
-    of.form.list(&items, &[("port", "/port")])?;
+    list(&path, &[("port", "/port")], of.form, &of.target).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -360,12 +380,18 @@ pub(super) struct PlainArgs {
     target: ServerArgs,
 }
 
-pub(super) async fn providers(args: PlainArgs) -> anyhow::Result<ExitCode> {
-    let items = args.target.client()?.list("/api/providers", MAX_ITEMS).await?;
-    args.form.list(
-        &items,
-        &[("provider", "/name"), ("default", "/default"), ("capabilities", "/capabilities")],
-    )?;
+#[derive(Debug, Args)]
+pub(super) struct PlainListArgs {
+    #[command(flatten)]
+    form: ListArgs,
+    #[command(flatten)]
+    target: ServerArgs,
+}
+
+pub(super) async fn providers(args: PlainListArgs) -> anyhow::Result<ExitCode> {
+    let columns =
+        [("provider", "/name"), ("default", "/default"), ("capabilities", "/capabilities")];
+    list("/api/providers", &columns, args.form, &args.target).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -409,7 +435,8 @@ pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
         if let Some(ended) = ended.as_array().filter(|ended| !ended.is_empty()) {
             line("")?;
             let columns = [("shut down", "/at"), ("kind", "/kind"), ("id", "/subject")];
-            args.form.list(ended, &[&columns[..], &[("reason", "/detail/reason")]].concat())?;
+            let columns = [&columns[..], &[("reason", "/detail/reason")]].concat();
+            ListArgs::once(args.form).print(Table::new(&columns), ended)?;
         }
     }
     Ok(if ready == "yes" { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,6 +2,7 @@
 
 mod attach;
 mod exec;
+mod lists;
 mod sandboxes;
 mod screen;
 mod scripts;
@@ -59,8 +60,21 @@ fn help(command: &[&str]) -> (String, Vec<String>) {
     (text, names)
 }
 
+/// Commands that print a list.
+const LISTS: [&str; 9] = [
+    "ls",
+    "history",
+    "providers",
+    "ports",
+    "versions",
+    "messages",
+    "sessions",
+    "snapshots",
+    "egress",
+];
+
 #[test]
-fn every_command_has_an_example_and_every_listing_json() {
+fn every_command_has_an_example_and_every_list_its_options() {
     let (text, commands) = help(&[]);
     for expected in ["serve", "new", "attach", "ls", "send", "snapshot", "logs", "resize", "kill"] {
         assert!(commands.iter().any(|name| name == expected), "{expected} is not in {text}");
@@ -69,8 +83,10 @@ fn every_command_has_an_example_and_every_listing_json() {
     let check = |command: &[&str], text: &str| {
         let example = format!("stead {}", command.join(" "));
         assert!(text.contains("Example") && text.contains(&example), "{command:?}: {text}");
-        let is_listing = ["ls", "history", "providers"].contains(command.last().unwrap());
-        assert!(!is_listing || text.contains("--json"), "{command:?}: {text}");
+        let is_list = LISTS.contains(command.last().unwrap());
+        let options = ["--json", "--quiet", "--watch"];
+        let has_all = options.iter().all(|option| text.contains(option));
+        assert!(!is_list || has_all, "{command:?}: {text}");
     };
     for command in &commands {
         let (text, verbs) = help(&[command]);
