@@ -17,6 +17,7 @@ pub struct Client {
     pub address: SocketAddr,
     pub(super) token: Option<String>,
     timeout: Duration,
+    receive_bytes: Option<usize>,
 }
 
 /// A request under construction.
@@ -39,12 +40,22 @@ pub struct Answer {
 
 impl Client {
     pub fn new(address: SocketAddr, token: Option<&str>) -> Client {
-        Client { address, token: token.map(str::to_owned), timeout: WAIT_TIMEOUT }
+        Client {
+            address,
+            token: token.map(str::to_owned),
+            timeout: WAIT_TIMEOUT,
+            receive_bytes: None,
+        }
     }
 
     /// Returns a client with a longer timeout.
     pub fn with_long_timeout(self) -> Client {
         Client { timeout: 5 * WAIT_TIMEOUT, ..self }
+    }
+
+    /// Returns a client whose connections are full after a few kilobytes that it has not read.
+    pub fn with_little_room(self) -> Client {
+        Client { receive_bytes: Some(4096), ..self }
     }
 
     pub fn request(&self, method: &str, target: &str) -> Request {
@@ -79,6 +90,9 @@ impl Client {
     /// Opens a TCP connection.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
+        if let Some(bytes) = self.receive_bytes {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&stream, bytes).unwrap();
+        }
         stream.set_read_timeout(Some(self.timeout)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream

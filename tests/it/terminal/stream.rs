@@ -109,7 +109,8 @@ fn clients_that_never_read_do_not_affect_others() {
     let id = open(&client, "s", json!({"cmd": ["seq", "inf"]}));
     let before = memory(server.pid());
     let target = format!("/api/terminals/{id}/ws?mode=viewer");
-    let stuck: Vec<_> = (0..100).map(|_| client.socket(&target, &[]).unwrap()).collect();
+    let never_reads = server.client().with_little_room();
+    let stuck: Vec<_> = (0..100).map(|_| never_reads.socket(&target, &[]).unwrap()).collect();
     let mut healthy = client.socket(&target, &[]).unwrap();
     let mut seen = 0;
     while seen < 4 << 20 {
