@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::slots::Key;
-use wire::{Decoder, Event};
+use wire::{Decoder, Event, Request};
 
 /// Output is queued while fewer bytes than this wait to be written. Beyond it, watchers read the log as soon
 /// as there is room again.
@@ -118,6 +118,14 @@ impl Connection {
             self.out.drain(..self.sent);
             self.sent = 0;
         }
+    }
+
+    /// Returns whether the first request, which was not handled, is a greeting.
+    pub(super) fn has_greeting(&mut self, buffer: &mut [u8]) -> bool {
+        let _ = self.fill(buffer);
+        let frame = self.decoder.next_frame().ok().flatten();
+        let request = frame.and_then(|frame| Request::decode(&frame).ok().flatten());
+        matches!(request, Some(Request::Hello { .. }))
     }
 
     /// Reads at most one buffer into the decoder. Returns the number of bytes. After an error the

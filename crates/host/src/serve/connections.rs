@@ -122,7 +122,9 @@ impl Host {
 
     pub(super) fn disconnect(&mut self, key: Key) {
         let removed = self.connections.remove(key);
-        let greeted = removed.is_some_and(|connection| connection.greeted);
+        // A server that was killed right after its greeting is gone before we read it.
+        let greeted =
+            removed.is_some_and(|mut it| it.greeted || it.has_greeting(self.buffer.as_mut_slice()));
         if greeted {
             self.exit_if_unused();
         }

@@ -71,6 +71,18 @@ fn an_unused_host_exits_when_its_server_disconnects() {
 }
 
 #[test]
+fn an_unused_host_exits_when_its_server_is_gone_before_it_reads_the_greeting() {
+    let host = Host::start_with(&["--leave-unused"], |_| ());
+    let pid = rustix::process::Pid::from_raw(host.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let mut server = ::host::client::Client::connect(&host.run).unwrap();
+    server.send(&Request::Hello { version: wire::VERSION, features: 0 }).unwrap();
+    drop(server);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    wait_until("the host exits", || (!is_alive(host.pid())).then_some(()));
+}
+
+#[test]
 fn exit_status_is_kept_until_it_is_acknowledged() {
     let host = Host::start();
     let mut session = host.connect();
