@@ -20,7 +20,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test test-bin web test beside installs python chromium check check-web rust nextest flaky book docs sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test test-bin web test installs python chromium check check-web rust nextest flaky book docs sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,14 +43,12 @@ web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path 
 web/node_modules/.package-lock.json: web/package-lock.json
 	@if command -v npm >/dev/null; then npm --prefix web ci --no-audit --no-fund --silent && touch $@; fi
 
-# In two lanes: what is downloaded while the Rust tests compile, and the other suites while they run and wait.
+# What the suites need is downloaded while the Rust tests compile.
 test: tools web nextest ## run all tests
 	$(CARGO) fmt --all --check
-	@$(MAKE) --no-print-directory --jobs=2 rust beside
+	@$(MAKE) --no-print-directory --jobs=2 test-bin installs
+	@$(MAKE) --no-print-directory rust check-web book sdk mcp browser screen
 	@echo "all tests passed"
-
-beside:
-	@for suite in installs check-web book sdk mcp browser screen; do $(MAKE) --no-print-directory $$suite || exit 1; done
 
 installs: docs/node_modules/.package-lock.json sdk/typescript/node_modules/.package-lock.json python chromium
 	@if command -v python3 >/dev/null; then tests/sdk/run --install; fi

@@ -53,7 +53,7 @@ fn history_and_output_show_earlier_commands() {
     let _server = start(&home);
     stead(&home, &["exec", "--", "echo first"]);
     stead(&home, &["exec", "--", "echo second"]);
-    let history = stead(&home, &["history", "--json", "-q", "second"]);
+    let history = stead(&home, &["history", "--json", "--query", "second"]);
     let history: Value = serde_json::from_slice(&history.stdout).unwrap();
     assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
     assert_eq!(history[0]["command"], "echo second");

@@ -40,7 +40,7 @@ fn a_watched_list_is_printed_again_when_it_changes() {
     let server = Server::start_at(&home, address);
     use_thread(&server.client(), "three");
     assert!(lines.any(|line| line == "three"));
-    // Nobody reads the next change.
+    // The next change has no reader.
     drop(lines);
     use_thread(&server.client(), "four");
     let status = wait_for("the list to end", || list.try_wait().unwrap().ok_or("still running"));
