@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
 import { useOpenHandoffs } from "./api/handoffs.ts";
 import type { Resource } from "./api/resource.ts";
+import { useThreads } from "./api/threads.ts";
 import type { Handoff, Thread } from "./api/types.ts";
 import { useAttention } from "./attention.ts";
 import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
@@ -30,16 +31,23 @@ import { SettingsView } from "./views/settings.tsx";
 import { SharedView } from "./views/shared.tsx";
 import { newTerminal } from "./views/terminals.tsx";
 import { ThreadView } from "./views/thread.tsx";
-import { newThread, ThreadsView, useThreads } from "./views/threads.tsx";
+import { newThread, ThreadsView } from "./views/threads.tsx";
 
-const SECTIONS: { view: Route["view"]; label: string; address: string; icon: IconName }[] = [
+const SECTIONS: {
+  view: Route["view"];
+  label: string;
+  address: string;
+  icon: IconName;
+  /** Left out on a phone, where the search leads there. */
+  isRare?: true;
+}[] = [
   { view: "now", label: "Now", address: "/ui/now", icon: "now" },
   { view: "inbox", label: "Inbox", address: "/ui/inbox", icon: "inbox" },
   { view: "threads", label: "Threads", address: "/ui/threads", icon: "threads" },
   { view: "sandboxes", label: "Sandboxes", address: "/ui/sandboxes", icon: "sandboxes" },
   { view: "projects", label: "Projects", address: "/ui/projects", icon: "projects" },
-  { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases" },
-  { view: "metrics", label: "Metrics", address: "/ui/metrics", icon: "metrics" },
+  { view: "leases", label: "Leases", address: "/ui/leases", icon: "leases", isRare: true },
+  { view: "metrics", label: "Metrics", address: "/ui/metrics", icon: "metrics", isRare: true },
   { view: "settings", label: "Settings", address: "/ui/settings", icon: "settings" },
 ];
 
@@ -126,7 +134,7 @@ function Frame({ route }: { route: Route }) {
           </a>
           <ul class="sections">
             {sections.map((section) => (
-              <li key={section.view}>
+              <li key={section.view} class={section.isRare && "wide-only"}>
                 <a href={section.address} aria-current={section.view === route.view ? "page" : undefined}>
                   <Icon name={section.icon} />
                   <span>{section.label}</span>

@@ -38,7 +38,7 @@ const ANYTHING: AppEvent = {
   waiting: null,
 };
 const MIN_RETRY_DELAY_MS = 1000;
-const MAX_RETRY_DELAY_MS = 15_000;
+const MAX_RETRY_DELAY_MS = 5000;
 /**
  * How long the connection stays open without listeners: a view that replaces another listens a moment later.
  */
@@ -126,6 +126,9 @@ async function readEvents(
     return id;
   }
 }
+
+/** Reports a change that this page made, without waiting for the server's event. */
+export const announce = (name: string): void => emit({ ...ANYTHING, name });
 
 async function stayConnected(signal: AbortSignal): Promise<void> {
   let lastId: string | null = null;

@@ -7,6 +7,7 @@ import { join } from "../lib/file-tree.ts";
 import { bytes } from "../lib/time.ts";
 import { ask } from "../ui/dialogs.tsx";
 import { Button } from "../ui/parts.tsx";
+import type { UploadItem } from "./folders.ts";
 
 export interface Upload {
   id: number;
@@ -19,13 +20,32 @@ export interface Upload {
   cancel: () => void;
 }
 
+/** Rows of the list; the rest is counted. */
+const MAX_ROWS = 50;
+
 let lastId = 0;
+
+/** Asks whether a file is replaced. For a folder, the answer holds for all of its files. */
+async function confirmReplace(path: string, among: number): Promise<boolean> {
+  const answers = await ask({
+    title: among > 1 ? "Replace existing files?" : "Replace the file?",
+    text:
+      among > 1
+        ? `This file exists already. The answer applies to all ${among} files of this upload.`
+        : "A file of this name exists already.",
+    sample: path,
+    action: "Replace",
+    danger: true,
+  });
+  return answers !== null;
+}
 
 /** Asks before a file is replaced. Returns false if the person does not want that. */
 async function uploadOne(
   thread: string,
   path: string,
   file: File,
+  mayReplace: () => Promise<boolean>,
   onProgress: (share: number) => void,
   signal: AbortSignal,
 ): Promise<boolean> {
@@ -37,14 +57,7 @@ async function uploadOne(
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== "already_exists") throw error;
   }
-  const yes = await ask({
-    title: "Replace the file?",
-    text: "A file of this name exists already.",
-    sample: path,
-    action: "Replace",
-    danger: true,
-  });
-  if (!yes) return false;
+  if (!(await mayReplace())) return false;
   await attempt({ is: "anything" });
   return true;
 }
@@ -54,11 +67,12 @@ export function useUploads(thread: string, onDone: (path: string) => void) {
   const [uploads, setUploads] = useState<Upload[]>([]);
   const change = (id: number, changes: Partial<Upload>): void =>
     setUploads((before) => before.map((one) => (one.id === id ? { ...one, ...changes } : one)));
-  const start = async (directory: string, files: readonly File[]): Promise<void> => {
-    const queued = files.map((file) => {
+  const start = async (directory: string, items: readonly UploadItem[]): Promise<void> => {
+    let replace: Promise<boolean> | null = null;
+    const queued = items.map(({ path: below, file }) => {
       lastId += 1;
       const controller = new AbortController();
-      const path = join(directory, file.name);
+      const path = join(directory, below);
       const upload: Upload = {
         id: lastId,
         path,
@@ -78,6 +92,7 @@ export function useUploads(thread: string, onDone: (path: string) => void) {
           thread,
           upload.path,
           file,
+          () => (replace ??= confirmReplace(upload.path, queued.length)),
           (share) => change(upload.id, { share }),
           signal,
         );
@@ -100,12 +115,48 @@ const STATES: Record<Upload["state"], string> = {
   cancelled: "cancelled",
 };
 
+/** The share of all bytes that was sent; empty files count a little. */
+function shareOf(uploads: readonly Upload[]): number {
+  const weight = (upload: Upload): number => upload.size + 1;
+  const all = uploads.reduce((sum, upload) => sum + weight(upload), 0);
+  const sent = uploads.reduce(
+    (sum, upload) => sum + weight(upload) * (upload.state === "running" ? upload.share : 1),
+    0,
+  );
+  return sent / all;
+}
+
+function cancelAll(uploads: readonly Upload[]): void {
+  for (const upload of uploads) upload.cancel();
+}
+
+/** What a person wants to see first: what failed, then what runs. */
+const URGENCY: Record<Upload["state"], number> = { failed: 0, running: 1, cancelled: 2, done: 3 };
+
 export function UploadList({ uploads, clear }: { uploads: Upload[]; clear: () => void }) {
   if (uploads.length === 0) return null;
+  const running = uploads.filter((upload) => upload.state === "running");
+  const shown =
+    uploads.length <= MAX_ROWS
+      ? uploads
+      : [...uploads].sort((a, b) => URGENCY[a.state] - URGENCY[b.state]).slice(0, MAX_ROWS);
   return (
     <section class="uploads" aria-label="Uploads">
+      {uploads.length > 1 && (
+        <div class="uploads-head">
+          <span role="status">
+            {uploads.length - running.length} of {uploads.length} uploads ended
+          </span>
+          {running.length > 0 && (
+            <>
+              <progress value={shareOf(uploads)} aria-label="All uploads" />
+              <Button onClick={() => cancelAll(running)}>Cancel all</Button>
+            </>
+          )}
+        </div>
+      )}
       <ul>
-        {uploads.map((upload) => (
+        {shown.map((upload) => (
           <li key={upload.id} class={upload.state}>
             <span class="upload-name" title={upload.path}>
               {upload.path}
@@ -123,8 +174,11 @@ export function UploadList({ uploads, clear }: { uploads: Upload[]; clear: () =>
             )}
           </li>
         ))}
+        {shown.length < uploads.length && (
+          <li class="quiet-text">and {uploads.length - shown.length} more</li>
+        )}
       </ul>
-      {uploads.every((upload) => upload.state !== "running") && <Button onClick={clear}>Clear</Button>}
+      {running.length === 0 && <Button onClick={clear}>Clear</Button>}
     </section>
   );
 }

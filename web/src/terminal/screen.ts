@@ -80,7 +80,14 @@ export const MAX_MATCHES = 1000;
 const WRITE_BYTES = 16 << 10;
 /** Writes up to this size are not paced. */
 const UNPACED_BYTES = 4 << 10;
+/** With more terminals on the page, those without the focus draw less often. */
+const MAX_EAGER_SCREENS = 4;
+/** The time between two draws of such a terminal. */
+const CROWD_INTERVAL_MS = 250;
 const encoder = new TextEncoder();
+
+/** The terminals on the page. */
+const onPage = new Set<Screen>();
 
 export class Screen {
   readonly terminal: Terminal;
@@ -94,6 +101,7 @@ export class Screen {
   #box: HTMLElement | null = null;
   #framed = false;
   #disposed = false;
+  #timer: ReturnType<typeof setTimeout> | null = null;
   #matches: Matches = { count: 0, at: 0 };
   #letters: Search["letters"] = "any case";
   pasteGuard: PasteGuard;
@@ -152,19 +160,24 @@ export class Screen {
   /** Puts the screen into the page. */
   open(box: HTMLElement): void {
     this.#box = box;
+    onPage.add(this);
     this.terminal.open(box);
     throttleScrollbar(this.terminal);
     // Before xterm's own listener, which would paste the text unchecked.
     box.addEventListener("paste", this.#onPaste, { capture: true });
     box.addEventListener("pointerdown", this.#onPointerDown);
+    box.addEventListener("focusin", this.#drawNow);
     void this.#accelerate();
   }
 
   dispose(): void {
     this.#disposed = true;
+    onPage.delete(this);
+    if (this.#timer !== null) clearTimeout(this.#timer);
     this.#tasks.length = 0;
     this.#box?.removeEventListener("paste", this.#onPaste, { capture: true });
     this.#box?.removeEventListener("pointerdown", this.#onPointerDown);
+    this.#box?.removeEventListener("focusin", this.#drawNow);
     this.terminal.dispose();
   }
 
@@ -320,8 +333,17 @@ export class Screen {
 
   #enqueue(task: Task): void {
     this.#tasks.push(task);
-    this.#pump();
+    // Many terminals that draw in every frame leave no time for keys.
+    const isEager = onPage.size <= MAX_EAGER_SCREENS || this.#box?.contains(document.activeElement);
+    if (isEager || "run" in task) this.#drawNow();
+    else this.#timer ??= setTimeout(this.#drawNow, CROWD_INTERVAL_MS);
   }
+
+  #drawNow = (): void => {
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#pump();
+  };
 
   /** Runs queued tasks until a write is in progress; its completion calls this again. */
   #pump(): void {

@@ -5,6 +5,14 @@ import { describe } from "../api/client.ts";
 import { listDirectory, makeDirectory, moveFile, removeFile, watchFiles, writeFile } from "../api/files.ts";
 import type { FileEntry } from "../api/types.ts";
 import { FileView } from "../files/file-view.tsx";
+import {
+  droppedItems,
+  MAX_UPLOADS,
+  packFolder,
+  pickedItems,
+  saveBlob,
+  type UploadItem,
+} from "../files/folders.ts";
 import { FileTree } from "../files/tree.tsx";
 import { UploadList, useUploads } from "../files/uploads.tsx";
 import { hasDrafts, keepDraft } from "../lib/drafts.ts";
@@ -19,7 +27,8 @@ import {
 } from "../lib/file-tree.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { ask, toast } from "../ui/dialogs.tsx";
-import { Button, Empty, type MenuItem } from "../ui/parts.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { Button, Empty, Menu, type MenuItem } from "../ui/parts.tsx";
 import "../files/files.css";
 
 const WORKSPACE = "/workspace";
@@ -52,6 +61,23 @@ function useListings(thread: string, expanded: ReadonlySet<string>, onFailed: (t
   return { listings, refresh, isListed: (directory: string) => listed.current.has(directory) };
 }
 
+/** A folder that is being packed for download. */
+interface Packing {
+  path: string;
+  share: number;
+  cancel: () => void;
+}
+
+/** Moving and deleting, unless the folder is a root. */
+function folderEntryActions(
+  rows: readonly TreeRow[],
+  directory: string,
+  actions: (entry: FileEntry) => MenuItem[],
+): MenuItem[] {
+  const entry = rows.find((row) => row.path === directory)?.entry;
+  return entry ? actions(entry).filter((item) => item.label !== "Copy path") : [];
+}
+
 export default function FilesView({ thread, path }: Props) {
   const [expanded, setExpanded] = useState<ReadonlySet<string>>(() => new Set([WORKSPACE]));
   const [directory, setDirectory] = useState(() => (path ? parentOf(path) : WORKSPACE));
@@ -60,6 +86,8 @@ export default function FilesView({ thread, path }: Props) {
   const rows = useMemo(() => visibleRows(listings, expanded), [listings, expanded]);
   const { uploads, start, clear } = useUploads(thread, (file) => refresh(parentOf(file)));
   const picker = useRef<HTMLInputElement>(null);
+  const folderPicker = useRef<HTMLInputElement>(null);
+  const [packing, setPacking] = useState<Packing | null>(null);
 
   // A path in the address is visible in the tree.
   useEffect(() => {
@@ -114,17 +142,36 @@ export default function FilesView({ thread, path }: Props) {
     setDirectory(row.path);
     expand(row.path, !row.isExpanded);
   };
-  const upload = (into: string, files: readonly File[]): void => {
+  const upload = (into: string, items: readonly UploadItem[]): void => {
+    if (items.length === 0) return;
+    if (items.length > MAX_UPLOADS) {
+      toast(`Couldn't upload: more than ${MAX_UPLOADS} files. Pack them into an archive first.`);
+      return;
+    }
     expand(into, true);
-    void start(into, files);
+    void start(into, items);
   };
   const drop = (into: string, data: DataTransfer): void => {
-    // A directory cannot be read as a file.
-    const files = [...data.items].flatMap((item) =>
-      item.webkitGetAsEntry()?.isDirectory ? [] : [item.getAsFile()].filter((file) => file !== null),
+    droppedItems(data).then(
+      (items) => {
+        if (items.length === 0) toast("Nothing to upload: the folder is empty.");
+        upload(into, items);
+      },
+      (error: unknown) => toast(`Couldn't read what was dropped. ${describe(error)}`),
     );
-    if (files.length < data.items.length) toast("Folders cannot be uploaded. Upload their files instead.");
-    if (files.length > 0) upload(into, files);
+  };
+  const downloadFolder = async (): Promise<void> => {
+    const controller = new AbortController();
+    setPacking({ path: directory, share: 0, cancel: () => controller.abort() });
+    const progress = (share: number): void => setPacking((before) => before && { ...before, share });
+    try {
+      const blob = await packFolder(thread, directory, progress, controller.signal);
+      saveBlob(blob, `${nameOf(directory) === "/" ? "sandbox" : nameOf(directory)}.tar.gz`);
+    } catch (error) {
+      if (!controller.signal.aborted) toast(`Couldn't download ${directory}: ${describe(error)}`);
+    } finally {
+      setPacking(null);
+    }
   };
 
   const create = async (kind: "file" | "folder"): Promise<void> => {
@@ -152,7 +199,8 @@ export default function FilesView({ thread, path }: Props) {
     if (!moved) return;
     refresh(parentOf(entry.path));
     refresh(parentOf(moved.to!));
-    show(moved.to!);
+    if (entry.type === "directory") setDirectory(moved.to!);
+    else show(moved.to!);
   };
   const remove = async (entry: FileEntry): Promise<void> => {
     const yes = await ask({
@@ -167,12 +215,19 @@ export default function FilesView({ thread, path }: Props) {
     if (!yes) return;
     keepDraft(thread, entry.path, undefined);
     refresh(parentOf(entry.path));
-    show(null);
+    if (entry.type === "directory") setDirectory(parentOf(entry.path));
+    if (path === entry.path || path?.startsWith(`${entry.path}/`)) show(null);
   };
   const actions = (entry: FileEntry): MenuItem[] => [
     { label: "Copy path", run: () => void navigator.clipboard?.writeText(entry.path) },
     { label: "Move or rename…", run: () => rename(entry) },
     { label: "Delete…", tone: "danger", run: () => remove(entry) },
+  ];
+
+  const folderActions: MenuItem[] = [
+    { label: "Download folder", disabled: packing !== null, run: downloadFolder },
+    { label: "Copy path", run: () => void navigator.clipboard?.writeText(directory) },
+    ...folderEntryActions(rows, directory, actions),
   ];
 
   return (
@@ -190,7 +245,8 @@ export default function FilesView({ thread, path }: Props) {
     >
       <div class="files-side">
         <div class="files-bar">
-          <Button onClick={() => picker.current?.click()}>Upload</Button>
+          <Button onClick={() => picker.current?.click()}>Upload files</Button>
+          <Button onClick={() => folderPicker.current?.click()}>Upload folder</Button>
           <Button onClick={() => create("file")}>New file</Button>
           <Button onClick={() => create("folder")}>New folder</Button>
           <input
@@ -200,14 +256,39 @@ export default function FilesView({ thread, path }: Props) {
             hidden
             aria-label="Files to upload"
             onChange={(event) => {
-              upload(directory, [...(event.currentTarget.files ?? [])]);
+              upload(directory, pickedItems(event.currentTarget.files));
+              event.currentTarget.value = "";
+            }}
+          />
+          <input
+            ref={folderPicker}
+            type="file"
+            // @ts-expect-error: not in the types of attributes, but in all browsers.
+            webkitdirectory
+            multiple
+            hidden
+            aria-label="Folder to upload"
+            onChange={(event) => {
+              upload(directory, pickedItems(event.currentTarget.files));
               event.currentTarget.value = "";
             }}
           />
         </div>
-        <p class="quiet-text files-target">
-          Uploads and drops go to <code>{directory}</code>
-        </p>
+        <div class="quiet-text files-target">
+          <p>
+            Uploads and drops go to <code>{directory}</code>
+          </p>
+          <Menu label="Folder actions" items={folderActions}>
+            <Icon name="more" />
+          </Menu>
+        </div>
+        {packing && (
+          <div class="files-packing" role="status">
+            <span class="upload-name">Packing {packing.path}</span>
+            <progress value={packing.share} aria-label={`Download of ${packing.path}`} />
+            <Button onClick={packing.cancel}>Cancel</Button>
+          </div>
+        )}
         <FileTree thread={thread} rows={rows} selected={path} onOpen={open} onExpand={expand} onDrop={drop} />
       </div>
       <div class="files-main">

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
 import { describe, path, send } from "../api/client.ts";
+import { announce } from "../api/events.ts";
 import type { Handoff } from "../api/types.ts";
 import { type Control, useControl } from "../lib/control.ts";
 import { kindText } from "../lib/handoff.ts";
@@ -50,6 +51,7 @@ export function HandoffCard({ handoff, place }: CardProps) {
   const answer = async (given: Answer): Promise<boolean> => {
     try {
       await send("POST", address(handoff, "answer"), given);
+      announce("handoff_answered");
       toast("Answer sent.");
       return true;
     } catch (error) {
@@ -327,12 +329,19 @@ function ReleaseForm({ handoff, answer, control, cancel }: ReleaseProps) {
 
 /** The open hand-offs of a thread, above its views. */
 export function HandoffBanner({ handoffs }: { handoffs: Handoff[] }) {
+  const [all, setAll] = useState(false);
   if (handoffs.length === 0) return null;
+  const others = handoffs.length - 1;
   return (
     <div class="handoff-banner">
-      {handoffs.map((handoff) => (
+      {(all ? handoffs : handoffs.slice(0, 1)).map((handoff) => (
         <HandoffCard key={handoff.handoff_id} handoff={handoff} place="thread" />
       ))}
+      {others > 0 && (
+        <Button tone="ghost" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show one request" : `Show ${others} more ${others === 1 ? "request" : "requests"}`}
+        </Button>
+      )}
     </div>
   );
 }

@@ -121,6 +121,9 @@ function Summary({ groups, waiting }: { groups: Groups; waiting: number }) {
   );
 }
 
+/** Rows of a group; the list of all threads has the rest. */
+const MAX_ROWS = 50;
+
 interface GroupProps {
   title: string;
   situation: Situation;
@@ -142,10 +145,15 @@ function Group({ title, situation, threads, handoffs = [], children }: GroupProp
       ))}
       {threads.length > 0 && (
         <ul>
-          {threads.map((thread) => (
+          {threads.slice(0, MAX_ROWS).map((thread) => (
             <li key={thread.thread_id}>{children(thread)}</li>
           ))}
         </ul>
+      )}
+      {threads.length > MAX_ROWS && (
+        <p>
+          <a href="/ui/threads">Show {threads.length - MAX_ROWS} more in the list of all threads</a>
+        </p>
       )}
     </section>
   );

@@ -124,7 +124,11 @@ function Server() {
       <p>
         {about.value?.info?.title ?? "Stead"} {about.value?.info?.version ?? ""} ·{" "}
         <a href="/docs" target="_blank" rel="noreferrer">
-          API documentation
+          Documentation
+        </a>{" "}
+        ·{" "}
+        <a href="/docs/api" target="_blank" rel="noreferrer">
+          API
         </a>{" "}
         ·{" "}
         <a href="/openapi.json" target="_blank" rel="noreferrer">

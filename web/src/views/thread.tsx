@@ -8,6 +8,7 @@ import type { Handoff, Lease, Thread } from "../api/types.ts";
 import { useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
+import { threadState } from "../lib/thread-state.ts";
 import { currentOf } from "../lib/timeline.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -113,7 +114,7 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
           <h1 title={thread}>
             <ThreadName thread={thread} />
           </h1>
-          <ThreadBadge sandbox={about.value?.sandbox?.status} instance={state} />
+          <ThreadBadge sandbox={about.value?.sandbox?.status} instance={state} thread={about.value} />
           <span class="tools">
             <Button
               aria-label={paused ? "Resume" : "Pause"}
@@ -232,7 +233,13 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
 }
 
 /** What the thread does while its instance runs, else the state of the instance. */
-function ThreadBadge({ sandbox, instance }: { sandbox: string | undefined; instance: string | undefined }) {
+interface BadgeProps {
+  sandbox: string | undefined;
+  instance: string | undefined;
+  thread: Thread | undefined;
+}
+
+function ThreadBadge({ sandbox, instance, thread }: BadgeProps) {
   const activity = useActivity();
   const status = instance ?? sandbox;
   if (status === undefined) return null;
@@ -244,8 +251,11 @@ function ThreadBadge({ sandbox, instance }: { sandbox: string | undefined; insta
       return <Badge tone="warn">waiting for input</Badge>;
     case "failed":
       return <Badge tone="bad">failed</Badge>;
-    case "idle":
-      return <Badge tone="quiet">idle</Badge>;
+    case "idle": {
+      // Terminals report what they do only while they are on the page.
+      const { tone, text } = thread ? threadState(thread) : { tone: "quiet" as const, text: "idle" };
+      return <Badge tone={tone}>{text}</Badge>;
+    }
   }
 }
 

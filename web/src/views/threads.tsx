@@ -2,23 +2,14 @@
 
 import { useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
-import { type Resource, useResource } from "../api/resource.ts";
+import type { Resource } from "../api/resource.ts";
 import type { Provider, Thread } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { commandFailed, failureText, isRunning, threadState } from "../lib/thread-state.ts";
 import { type Answers, ask } from "../ui/dialogs.tsx";
 import { Ago, Badge, Button, Empty, Failure } from "../ui/parts.tsx";
 import { ThreadName } from "../ui/thread-name.tsx";
-
-/** All threads, kept up to date by events. */
-export function useThreads(): Resource<Thread[]> {
-  return useResource<Thread[]>(
-    "threads",
-    () => list<Thread>("/api/threads?limit=1000", 2000),
-    (event) => event.name !== "project_expiring",
-    1000,
-  );
-}
+import { MAX_WHOLE_ROWS, useRowWindow } from "../ui/windowed.ts";
 
 /** Opens the dialog that creates a thread, and goes to the thread. */
 export async function newThread(): Promise<void> {
@@ -93,50 +84,68 @@ export function ThreadsView({ threads, filter: first }: { threads: Resource<Thre
             </Button>
           </Empty>
         ))}
-      {shown && shown.length > 0 && (
-        <div class="table-box">
-          <table class="table">
-            <thead>
-              <tr>
-                <th scope="col">Thread</th>
-                <th scope="col">Status</th>
-                <th scope="col" class="wide-only">
-                  Provider
-                </th>
-                <th scope="col" class="wide-only">
-                  Last command
-                </th>
-                <th scope="col" class="wide-only">
-                  Viewers
-                </th>
-                <th scope="col">Last used</th>
-              </tr>
-            </thead>
-            <tbody>
-              {shown.map((thread) => (
-                <tr key={thread.thread_id}>
-                  <th scope="row">
-                    <a class="name" href={threadAddress(thread.thread_id)}>
-                      <ThreadName thread={thread.thread_id} />
-                    </a>
-                    {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
-                  </th>
-                  <td>
-                    <Badge tone={threadState(thread).tone}>{threadState(thread).text}</Badge>
-                  </td>
-                  <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
-                  <td class="wide-only">
-                    {thread.last_command && <LastCommand last={thread.last_command} />}
-                  </td>
-                  <td class="wide-only">{attached(thread)}</td>
-                  <td>{isRunning(thread) ? "now" : <Ago time={thread.updated_at} />}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      {shown && shown.length > 0 && <ThreadTable threads={shown} />}
     </main>
+  );
+}
+
+function ThreadTable({ threads }: { threads: Thread[] }) {
+  const { list, rows } = useRowWindow(threads.length);
+  const isLong = threads.length > MAX_WHOLE_ROWS;
+  return (
+    <div class="table-box">
+      <table
+        class={`table${isLong ? " even-rows" : ""}`}
+        aria-rowcount={isLong ? threads.length + 1 : undefined}
+      >
+        <thead>
+          <tr>
+            <th scope="col">Thread</th>
+            <th scope="col">Status</th>
+            <th scope="col" class="wide-only">
+              Provider
+            </th>
+            <th scope="col" class="wide-only">
+              Last command
+            </th>
+            <th scope="col" class="wide-only">
+              Viewers
+            </th>
+            <th scope="col">Last used</th>
+          </tr>
+        </thead>
+        <tbody ref={list}>
+          {rows.above > 0 && <LeftOut height={rows.above} />}
+          {threads.slice(rows.from, rows.to).map((thread, index) => (
+            <tr key={thread.thread_id} aria-rowindex={isLong ? rows.from + index + 2 : undefined}>
+              <th scope="row">
+                <a class="name" href={threadAddress(thread.thread_id)}>
+                  <ThreadName thread={thread.thread_id} />
+                </a>
+                {thread.project_id && <span class="quiet-text project">{thread.project_id}</span>}
+              </th>
+              <td>
+                <Badge tone={threadState(thread).tone}>{threadState(thread).text}</Badge>
+              </td>
+              <td class="wide-only">{thread.sandbox?.type ?? ""}</td>
+              <td class="wide-only">{thread.last_command && <LastCommand last={thread.last_command} />}</td>
+              <td class="wide-only">{attached(thread)}</td>
+              <td>{isRunning(thread) ? "now" : <Ago time={thread.updated_at} />}</td>
+            </tr>
+          ))}
+          {rows.below > 0 && <LeftOut height={rows.below} />}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** Takes the place of rows that are out of view. */
+function LeftOut({ height }: { height: number }) {
+  return (
+    <tr class="left-out">
+      <td colSpan={6} height={height} />
+    </tr>
   );
 }
 

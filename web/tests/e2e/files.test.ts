@@ -79,7 +79,7 @@ test("a file that changed elsewhere is not overwritten without asking", async ()
 test("files are uploaded, replaced only when confirmed, shown as images, and downloaded", async () => {
   await server.thread("moved");
   const { page, close } = await open("moved");
-  const picker = page.locator("input[type=file]");
+  const picker = page.getByLabel("Files to upload");
   const upload = (name: string, text: string): Promise<void> =>
     picker.setInputFiles({ name, mimeType: "text/plain", buffer: Buffer.from(text) });
   await upload("hello.txt", "first");

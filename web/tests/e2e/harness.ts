@@ -1,6 +1,6 @@
 /** The real binary and a real browser, for tests. */
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
@@ -105,6 +105,8 @@ export class Server {
       await this.call("DELETE", `/api/threads/${encodeURIComponent(thread_id)}`).catch(() => {});
     }
     await this.kill();
+    // The disks of its workspaces are mounted.
+    if (existsSync(join(this.home, "sandboxes"))) spawnSync(BINARY, ["namespace", "end", this.home]);
     rmSync(this.home, { recursive: true, force: true });
   }
 

@@ -66,7 +66,7 @@ test("a sign-in link of the settings signs one other browser in, once", async ()
 
   // Whatever a browser opens that is not signed in, it gets a page.
   const third = await stranger(scene.browser, server);
-  for (const address of [link, `${server.url}/docs`, `${server.url}/ui/settings`, `${server.url}/`]) {
+  for (const address of [link, `${server.url}/docs/api`, `${server.url}/ui/settings`, `${server.url}/`]) {
     const answer = await third.page.goto(address);
     expect(answer?.headers()["content-type"], address).toContain("text/html");
     await third.page.getByText("stead login").first().waitFor();

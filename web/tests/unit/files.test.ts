@@ -1,3 +1,7 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join as joinPath } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Problem } from "../../src/api/client.ts";
 import type { FileEntry } from "../../src/api/types.ts";
@@ -13,6 +17,7 @@ import {
   visibleRows,
 } from "../../src/lib/file-tree.ts";
 import { labelsOf, sandboxRequest, secondsOf } from "../../src/lib/sandbox.ts";
+import { TAR_END, tarHeader, tarPadding } from "../../src/lib/tar.ts";
 
 const entry = (path: string, type: FileEntry["type"] = "file"): FileEntry => ({
   path,
@@ -111,4 +116,28 @@ describe("a sandbox", () => {
       expect((error as Problem).errors[0]?.pointer).toBe("/timeout_s");
     }
   });
+});
+
+test("a tar archive can be unpacked, with names that are long or outside ASCII", () => {
+  const entries = [
+    { name: "top/", text: "" },
+    { name: "top/plain.txt", text: "plain\n" },
+    { name: `top/${"long-".repeat(40)}.txt`, text: "x".repeat(1000) },
+    { name: "top/Größe 大.md", text: "é" },
+  ];
+  const parts = entries.flatMap(({ name, text }) => {
+    const content = Buffer.from(text);
+    const about = { name, size: content.length, modifiedAt: 1_700_000_000_000, isExecutable: false };
+    return [...tarHeader(about), content, tarPadding(content.length)];
+  });
+  const into = mkdtempSync(joinPath(tmpdir(), "tar-"));
+  try {
+    execFileSync("tar", ["-x", "-C", into], { input: Buffer.concat([...parts, TAR_END]) });
+    for (const { name, text } of entries.slice(1)) {
+      expect(readFileSync(joinPath(into, name), "utf8")).toBe(text);
+      expect(statSync(joinPath(into, name)).mtimeMs).toBe(1_700_000_000_000);
+    }
+  } finally {
+    rmSync(into, { recursive: true });
+  }
 });

@@ -1,0 +1,51 @@
+/** Debian's Firefox, driven over WebDriver BiDi. */
+
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { type Browser, firefox } from "playwright-core";
+
+const FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
+
+/** Whether there is one on this machine. */
+export const hasFirefox = existsSync(FIREFOX);
+
+interface Socket {
+  send(data: string, ...rest: unknown[]): unknown;
+  emit(event: string, data: Buffer, isBinary: boolean): boolean;
+}
+
+/** Commands that newer versions have and Debian's has not; no test in Firefox depends on their effect. */
+const UNKNOWN = new Set(["emulation.setMediaFeaturesOverride"]);
+
+/** Answers such commands in place of the browser: without an answer, Playwright creates no context. */
+function answerUnknownCommands(): void {
+  const { ws } = createRequire(import.meta.url)("playwright-core/lib/utilsBundle") as {
+    ws: { prototype: Socket };
+  };
+  const send = ws.prototype.send;
+  ws.prototype.send = function (this: Socket, data: string, ...rest: unknown[]): unknown {
+    const { id, method } = JSON.parse(data) as { id: number; method: string };
+    if (!UNKNOWN.has(method)) return send.call(this, data, ...rest);
+    const answer = Buffer.from(JSON.stringify({ type: "success", id, result: {} }));
+    return setImmediate(() => this.emit("message", answer, false));
+  };
+}
+
+let patched = false;
+
+export function launchFirefox(): Promise<Browser> {
+  if (!patched) answerUnknownCommands();
+  patched = true;
+  return firefox.launch({
+    channel: "moz-firefox",
+    executablePath: FIREFOX,
+    firefoxUserPrefs: {
+      // A key reaches a terminal without suggestions and spell checks; nothing is fetched in the background.
+      "browser.formfill.enable": false,
+      "datareporting.policy.dataSubmissionEnabled": false,
+      "network.captive-portal-service.enabled": false,
+      "network.connectivity-service.enabled": false,
+      "webgl.disabled": true,
+    },
+  });
+}
