@@ -1,8 +1,11 @@
-//! Builds again when the web app was built or removed; never builds it.
+//! Builds again when the web app or the packed book was built or removed; never builds them.
+
+use std::path::Path;
 
 fn main() {
     // A watched path that does not exist would make every build a new one.
-    let dist = std::path::Path::new("web/dist");
-    let watched = if dist.exists() { "web/dist" } else { "web" };
-    println!("cargo::rerun-if-changed={watched}");
+    for (built, otherwise) in [("web/dist", "web"), ("docs/.vitepress/embedded", "docs/public")] {
+        let watched = if Path::new(built).exists() { built } else { otherwise };
+        println!("cargo::rerun-if-changed={watched}");
+    }
 }

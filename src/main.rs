@@ -1,5 +1,7 @@
 //! The `stead` executable.
 
+mod book;
+mod embedded;
 mod web;
 
 use std::process::ExitCode;
@@ -13,6 +15,7 @@ fn main() -> ExitCode {
         Some(verb) if verb == "host" => host::main(arguments),
         Some(verb) if verb == "namespace" => machine::namespace::main(arguments),
         Some(verb) if verb == "cloud" => cloud::main(arguments),
+        Some(verb) if verb == "inside" => machine::inside::main(arguments),
         Some(verb) if verb == "container" => machine::docker::main(arguments),
         _ => cli::main(web::ASSETS),
     }

@@ -3,11 +3,12 @@
 //! `web/dist` is embedded if it was built; otherwise one page explains how to build it. The files need no
 //! authentication: they contain no data, and the app authenticates to the API with its cookie.
 
+use super::book;
+use super::embedded::{Encoding, accepts_gzip, respond};
 use api::Assets;
 use axum::{
-    body::Body,
     extract::Request,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{Method, header},
     response::{IntoResponse, Response},
 };
 use rust_embed::{EmbeddedFile, RustEmbed};
@@ -27,7 +28,7 @@ const PLACEHOLDER_STYLE: &str = include_str!("../web/placeholder/style.css");
 
 /// Whether there is a file at a path. All paths under `/ui/` are views of the app and serve its first page.
 fn has(path: &str) -> bool {
-    find(path).is_some()
+    book::has(path) || find(path).is_some()
 }
 
 enum Found {
@@ -56,55 +57,22 @@ fn serve(request: &Request) -> Option<Response> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
     }
-    Some(match find(request.uri().path())? {
+    let path = request.uri().path();
+    if book::has(path) {
+        return book::serve(request);
+    }
+    Some(match find(path)? {
         Found::Placeholder(kind, text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Found::Built(name, file) => built(request, &name, file),
     })
 }
 
 fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
-    let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
-    // The compressed representation has an entity tag of its own.
-    let hash = gzip.as_ref().unwrap_or(&file).metadata.sha256_hash();
-    let tag = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let tag = HeaderValue::try_from(format!("\"{tag}\"")).expect("hex in quotes is a header value");
-    // Names under assets/ contain a hash of the content: such a file never changes.
-    let cache = if name.starts_with("assets/") {
-        "public, max-age=31536000, immutable"
-    } else {
-        "no-cache"
-    };
-    let mut response = Response::new(Body::empty());
-    let headers = response.headers_mut();
-    headers.insert(header::ETAG, tag.clone());
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if request.headers().get(header::IF_NONE_MATCH) == Some(&tag) {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return response;
-    }
     let kind = file.metadata.mimetype().to_owned();
-    let kind = if kind.starts_with("text/") { format!("{kind}; charset=utf-8") } else { kind };
-    if let Ok(kind) = HeaderValue::try_from(kind) {
-        headers.insert(header::CONTENT_TYPE, kind);
-    }
-    let data = match gzip {
-        Some(compressed) => {
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            compressed.data
-        }
-        None => file.data,
+    let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
+    let (file, encoding) = match gzip {
+        Some(compressed) => (compressed, Encoding::Gzip),
+        None => (file, Encoding::Identity),
     };
-    *response.body_mut() = Body::from(data.into_owned());
-    response
-}
-
-fn accepts_gzip(request: &Request) -> bool {
-    let value = request.headers().get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok());
-    value.is_some_and(|value| {
-        value.split(',').any(|item| {
-            let mut parts = item.split(';').map(str::trim);
-            parts.next() == Some("gzip") && parts.next() != Some("q=0")
-        })
-    })
+    respond(request, name, &kind, encoding, file)
 }

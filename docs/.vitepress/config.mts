@@ -1,6 +1,15 @@
-import { readdirSync, readFileSync } from "node:fs";
-import { posix } from "node:path";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join, posix } from "node:path";
+import { transformerStyleToClass } from "@shikijs/transformers";
 import { defineConfig } from "vitepress";
+
+// The server serves the book below /docs, with a policy that refuses inline scripts and styles
+// (docs/decisions/0042-the-book-in-the-binary.md).
+const BASE = process.env.BOOK_BASE ?? "/docs/";
+const codeColors = transformerStyleToClass({ classPrefix: "c-" });
+const INLINE_SCRIPT = /<script id="[\w-]+">([\s\S]*?)<\/script>\s*/g;
+const STYLE_ATTRIBUTE = /(<[a-z][^<>]*?) style="[^"]*"/g;
+let inlineScripts = "";
 
 // Links to files outside of docs/ (tests, source, examples) work in a checkout. The site has no copy of these
 // files: with SOURCE_URL, such a link leads there, and without it the text of the link is all that remains.
@@ -19,13 +28,31 @@ const page = (text: string, link: string) => ({ text, link });
 
 export default defineConfig({
   title: "Stead",
+  base: BASE,
   description: "Durable terminals and sandboxes for AI agents and people",
   lang: "en",
   cleanUrls: false,
+  // The policy refuses the style element that would do it.
+  appearance: { disableTransition: false },
   metaChunk: true,
   srcExclude: ["node_modules/**"],
-  head: [["link", { rel: "icon", href: "data:," }]],
+  head: [
+    ["link", { rel: "icon", href: "data:," }],
+    ["link", { rel: "stylesheet", href: `${BASE}code.css` }],
+    ["script", { src: `${BASE}address.js` }],
+    ["script", { src: `${BASE}start.js` }],
+  ],
+  transformHtml(html) {
+    inlineScripts = [...html.matchAll(INLINE_SCRIPT)].map((found) => found[1]).join("\n");
+    // What is left after `codeColors` is set again by the page's own script.
+    return html.replace(INLINE_SCRIPT, "").replace(STYLE_ATTRIBUTE, "$1");
+  },
+  buildEnd({ outDir }) {
+    writeFileSync(join(outDir, "start.js"), inlineScripts);
+    writeFileSync(join(outDir, "code.css"), codeColors.getCSS());
+  },
   markdown: {
+    codeTransformers: [codeColors],
     config(md) {
       md.core.ruler.push("links_out_of_the_book", (state) => {
         const folder = posix.dirname(state.env.relativePath ?? "index.md");
@@ -60,14 +87,7 @@ export default defineConfig({
       provider: "local",
       options: {
         miniSearch: {
-          options: {
-            // Names such as `echo_on` and `sandbox.egress` are found whole and by their parts.
-            tokenize: (text: string) =>
-              text
-                .split(/[\s\-,:;!?()[\]{}"'`|/=<>]+|\.(?=\s|$)/u)
-                .flatMap((word) => (/[_.]/.test(word) ? [word, ...word.split(/[_.]/)] : [word]))
-                .filter((word) => word !== ""),
-          },
+          // No functions: the page would evaluate their text, which the policy of the server refuses.
           searchOptions: { combineWith: "AND", fuzzy: 0.1, prefix: true },
         },
       },
@@ -79,6 +99,8 @@ export default defineConfig({
       page("Concepts", "/concepts"),
       page("Reference", "/reference/"),
       page("Operations", "/operations/sizing"),
+      // A page of the server, not of the book.
+      { ...page("API", "/api/"), target: "_self" },
     ],
     sidebar: [
       {
@@ -97,6 +119,7 @@ export default defineConfig({
           page("An agent in 15 minutes", "/tutorials/agent"),
           page("Watch and take over", "/tutorials/watch"),
           page("Secrets by hand-off", "/tutorials/secrets"),
+          page("Your own image", "/tutorials/image"),
           page("A team server behind Caddy", "/tutorials/team-server"),
         ],
       },

@@ -283,7 +283,7 @@ def errors(document):
     for code in codes:
         status, title = named[code]
         number = aliases.get(status) or http.HTTPStatus[status].value
-        body += f"| `{code}` | {number} | {plain(title)} | {known[code]} |\n"
+        body += f"| <a id=\"{code}\"></a>`{code}` | {number} | {plain(title)} | {known[code]} |\n"
     head = (
         "Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and `code`. The meaning of a "
         "code never changes; `detail` is for people."

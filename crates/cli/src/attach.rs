@@ -23,10 +23,12 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
 
 use super::{
+    alt_screen::AltScreen,
     client::{ApiClient, ApiError, ServerArgs, WebSocket, escape},
     keys::KeyFilter,
     names,
     raw::{RawMode, size},
+    show::plain,
 };
 
 /// The delay before the first reconnection; it doubles with each further one.
@@ -34,6 +36,12 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Ctrl-\, the default detach key.
 pub(super) const DETACH: u8 = 0x1c;
+/// Ctrl-^, the default key that shows the status.
+pub(super) const STATUS: u8 = 0x1e;
+/// How long the server may take to answer what the status is.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a notice stays over a full-screen program.
+const NOTICE_DURATION: Duration = Duration::from_secs(4);
 /// How long to wait for the rest of an escape sequence.
 const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the server may take to close the connection.
@@ -43,7 +51,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[command(after_help = "Examples:\n  stead attach my-task\n  stead attach --create my-task\n  \
     stead attach term_0198… --viewer\n\n\
     Ctrl-\\ detaches, and so does the end of standard input (except with --viewer); the shell\n\
-    keeps running. The exit status is that of the terminal's program.")]
+    keeps running. Ctrl-^ shows what the thread does and who has control. The exit status is that of the terminal's program.")]
 pub(super) struct AttachArgs {
     /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
@@ -60,6 +68,9 @@ pub(super) struct AttachArgs {
     /// Key that detaches together with Ctrl, such as `\` or `]`
     #[arg(long, default_value = "\\", value_name = "KEY", value_parser = control_key)]
     detach_key: u8,
+    /// Key that shows the status together with Ctrl; `none` for no key
+    #[arg(long, default_value = "^", value_name = "KEY", value_parser = status_key)]
+    status_key: StatusKey,
     #[command(flatten)]
     target: ServerArgs,
 }
@@ -71,6 +82,17 @@ fn control_key(text: &str) -> Result<u8, String> {
         [byte @ (b'@'..=b'_' | b'a'..=b'z')] if *byte != b'[' => Ok(byte & 0x1f),
         _ => Err("expected one letter or one of \\ ] ^ _ @".into()),
     }
+}
+
+/// The key that shows the status, if there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StatusKey(Option<u8>);
+
+fn status_key(text: &str) -> Result<StatusKey, String> {
+    if text == "none" {
+        return Ok(StatusKey(None));
+    }
+    control_key(text).map(|key| StatusKey(Some(key)))
 }
 
 pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
@@ -88,7 +110,7 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
         (false, true) => AttachRole::TakeOver,
         (false, false) => AttachRole::Driver,
     };
-    attach(&client, &terminal, role, args.detach_key).await
+    attach(&client, &terminal, role, (args.detach_key, args.status_key.0)).await
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,25 +125,27 @@ pub(super) async fn attach(
     client: &ApiClient,
     terminal: &str,
     role: AttachRole,
-    detach: u8,
+    (detach, status): (u8, Option<u8>),
 ) -> anyhow::Result<ExitCode> {
     let key = char::from(detach | 0x40);
     // Connect before raw mode, so that an error is printed like any other.
     let socket = connect(client, terminal, role, None).await?;
     if io::stderr().is_terminal() {
-        eprintln!("[attached to {terminal}; Ctrl-{key} detaches]");
+        let shows = status.map(|key| format!(", Ctrl-{} shows the status", char::from(key | 0x40)));
+        eprintln!("[attached to {terminal}; Ctrl-{key} detaches{}]", shows.unwrap_or_default());
     }
     let raw = RawMode::enter().context("cannot set this terminal to raw mode")?;
     let mut session = AttachSession {
         client,
         terminal,
         role,
-        keys: KeyFilter::new(detach),
+        keys: KeyFilter::new(detach, status),
         input: read_input(),
         resized: signal(SignalKind::window_change())?,
         ended: [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?],
         offset: None,
-        alt_screen: false,
+        alt_screen: AltScreen::default(),
+        redraw_at: None,
         expects_snapshot: false,
         has_drawn: false,
         has_control: false,
@@ -171,7 +195,9 @@ struct AttachSession<'a> {
     ended: [Signal; 2],
     /// The offset of the next output byte; unknown before the first snapshot.
     offset: Option<u64>,
-    alt_screen: bool,
+    alt_screen: AltScreen,
+    /// When a full-screen program redraws what a notice covers.
+    redraw_at: Option<Instant>,
     expects_snapshot: bool,
     /// Whether a snapshot was drawn.
     has_drawn: bool,
@@ -260,12 +286,7 @@ impl AttachSession<'_> {
         }
         loop {
             let deadline = self.sequence_deadline;
-            let released = async move {
-                match deadline {
-                    Some(until) => sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let redraw_at = self.redraw_at;
             tokio::select! {
                 message = socket.next() => match message {
                     Some(Ok(message)) => {
@@ -294,8 +315,18 @@ impl AttachSession<'_> {
                     if typed.detach {
                         return Ok(self.leave(socket).await);
                     }
+                    if typed.status {
+                        let status = self.status().await;
+                        self.notify(&status)?;
+                    }
                 }
-                () = released => {
+                () = reached(redraw_at) => {
+                    self.redraw_at = None;
+                    if !self.send_size(socket, true).await {
+                        return Ok(Disconnect::Lost);
+                    }
+                }
+                () = reached(deadline) => {
                     self.sequence_deadline = None;
                     let keys = self.keys.release();
                     if !self.send_keys(socket, keys).await {
@@ -340,7 +371,7 @@ impl AttachSession<'_> {
             return true;
         };
         let resize = |rows: u16| json!({"type": "resize", "cols": cols, "rows": rows});
-        if again && self.alt_screen && rows > 2 && !send(socket, &resize(rows - 1)).await {
+        if again && self.alt_screen.is_on && rows > 2 && !send(socket, &resize(rows - 1)).await {
             return false;
         }
         send(socket, &resize(rows)).await
@@ -353,14 +384,14 @@ impl AttachSession<'_> {
                 write(b"\x1b[!p\x1b[?1049l\x1b[m\x1b[2J\x1b[H")?;
                 write(&bytes)?;
                 self.has_drawn = true;
-                self.alt_screen = false;
-                self.note_screen(&bytes);
+                self.alt_screen = AltScreen::default();
+                self.alt_screen.push(&bytes);
                 Ok(None)
             }
             Message::Binary(bytes) => {
                 write(&bytes)?;
                 self.offset = self.offset.map(|offset| offset + bytes.len() as u64);
-                self.note_screen(&bytes);
+                self.alt_screen.push(&bytes);
                 Ok(None)
             }
             Message::Text(text) => {
@@ -432,31 +463,73 @@ impl AttachSession<'_> {
         Ok(())
     }
 
-    /// Tracks the alternate screen, as far as its sequences are not split across frames.
-    fn note_screen(&mut self, bytes: &[u8]) {
-        for window in bytes.windows(8) {
-            match window {
-                b"\x1b[?1049h" => self.alt_screen = true,
-                b"\x1b[?1049l" => self.alt_screen = false,
-                _ => {}
-            }
-        }
+    /// Describes what the thread does and who has control.
+    async fn status(&self) -> String {
+        let asked = tokio::time::timeout(STATUS_TIMEOUT, async {
+            let terminal = format!("/api/terminals/{}", escape(self.terminal));
+            let thread = names::id(&self.client.get(&terminal).await?, "thread_id")?;
+            self.client.get(&format!("/api/threads/{}", escape(&thread))).await
+        });
+        let thread = match asked.await {
+            Ok(Ok(thread)) => thread,
+            Ok(Err(error)) => return format!("no status: {error:#}"),
+            Err(_) => return "no status: the server does not answer".to_owned(),
+        };
+        status_line(&thread, self.has_control)
     }
 
     /// Shows a notice that cannot be mistaken for output.
-    fn notify(&self, text: &str) -> anyhow::Result<()> {
+    fn notify(&mut self, text: &str) -> anyhow::Result<()> {
         if !io::stdout().is_terminal() {
             eprintln!("stead: {text}");
             return Ok(());
         }
         let text: String = text.chars().filter(|c| !c.is_control()).collect();
-        match size().filter(|_| self.alt_screen) {
+        match size().filter(|_| self.alt_screen.is_on) {
             // Over a full-screen program: in the last row, without moving the cursor.
-            Some((_, rows)) => {
+            Some((columns, rows)) => {
+                // A longer text would scroll the program's screen.
+                let text: String =
+                    text.chars().take(usize::from(columns).saturating_sub(10)).collect();
+                self.redraw_at = Some(Instant::now() + NOTICE_DURATION);
                 write(format!("\x1b7\x1b[{rows};1H\x1b[7m[stead: {text}]\x1b[m\x1b8").as_bytes())
             }
             None => write(format!("\r\n\x1b[7m[stead: {text}]\x1b[m\r\n").as_bytes()),
         }
+    }
+}
+
+/// Describes a thread in one line.
+fn status_line(thread: &Value, has_control: bool) -> String {
+    let last = &thread["last_command"];
+    let command = plain(&last["command"]);
+    let does = match (last["running"].as_bool(), last["waiting_for_input"].as_bool()) {
+        (Some(true), Some(true)) => format!("waiting for input: {command}"),
+        (Some(true), _) => format!("running: {command} (started {})", plain(&last["started_at"])),
+        (Some(false), _) => match last["exit_code"].as_i64() {
+            Some(code) => format!("idle, exit {code}: {command}"),
+            None => format!("idle, {}: {command}", plain(&last["status"])),
+        },
+        (None, _) => "idle".to_owned(),
+    };
+    let control = match (has_control, thread["driver"].as_str()) {
+        (true, _) => "you have control".to_owned(),
+        (false, Some(driver)) => format!("{driver} has control"),
+        (false, None) => "view only".to_owned(),
+    };
+    let open = match thread["open_handoffs"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(1) => " · 1 open request".to_owned(),
+        Some(count) => format!(" · {count} open requests"),
+    };
+    format!("{} · {does} · {control}{open}", plain(&thread["thread_id"]))
+}
+
+/// Waits until a time; without one, until it is dropped.
+async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -512,6 +585,22 @@ fn read_input() -> mpsc::Receiver<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_says_what_runs_and_who_has_control() {
+        let thread =
+            |last: Value| json!({"thread_id": "build", "driver": "ada", "last_command": last});
+        let check = |last: Value, has_control: bool, wanted: &str| {
+            assert_eq!(status_line(&thread(last), has_control), wanted);
+        };
+        let waits = json!({"command": "sudo x", "running": true, "waiting_for_input": true});
+        check(waits, true, "build · waiting for input: sudo x · you have control");
+        let failed = json!({"command": "make", "running": false, "exit_code": 2});
+        check(failed, false, "build · idle, exit 2: make · ada has control");
+        check(Value::Null, true, "build · idle · you have control");
+        assert_eq!(status_key("none"), Ok(StatusKey(None)));
+        assert_eq!(status_key("^"), Ok(StatusKey(Some(STATUS))));
+    }
 
     #[test]
     fn a_detach_key_is_one_control_key() {

@@ -17,7 +17,10 @@ use tokio::io::AsyncRead;
 use tokio_rustls::rustls;
 use tokio_util::io::ReaderStream;
 
-use super::trust::{self, CertificateTrust};
+use super::{
+    progress::with_spinner,
+    trust::{self, CertificateTrust},
+};
 use config::{self, ConfigSources, Scheme, Settings};
 use server::{certificate_path, read_address, read_token};
 
@@ -299,7 +302,10 @@ impl ApiClient {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Value> {
-        let body = self.send(method, path, body, &[]).await?.bytes().await?;
+        let is_change = method != Method::GET;
+        let request = async { self.send(method, path, body, &[]).await?.bytes().await };
+        // Commands that watch or draw a screen only read.
+        let body = if is_change { with_spinner(request).await } else { request.await }?;
         if body.is_empty() {
             return Ok(Value::Null);
         }

@@ -473,7 +473,7 @@ pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         ("command", "/command"),
     ];
     let table = Table { columns: &columns, empty: Some("no commands") };
-    args.form.show(table, &client, async || client.list(&path, args.limit.max(1)).await).await?;
+    args.form.show_path(table, &client, &path, args.limit.max(1)).await?;
     Ok(ExitCode::SUCCESS)
 }
 

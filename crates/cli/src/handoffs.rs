@@ -164,7 +164,7 @@ pub(super) async fn handoffs(verb: HandoffVerb) -> anyhow::Result<ExitCode> {
             }
             let empty = Some(if all { "no hand-offs" } else { "no open hand-offs" });
             let table = Table { columns: COLUMNS, empty };
-            form.show(table, &client, async || client.list(&path, MAX_ITEMS).await).await?;
+            form.show_path(table, &client, &path, MAX_ITEMS).await?;
             Ok(ExitCode::SUCCESS)
         }
         HandoffVerb::Answer(args) => answer(args).await,

@@ -1,4 +1,4 @@
-//! `stead image`, which works on this machine without a server.
+//! `stead image`. All but `build` works on this machine without a server.
 
 use std::{
     io::{IsTerminal, Write},
@@ -14,6 +14,7 @@ use images::{
 use serde_json::{Value, json};
 
 use super::{
+    image_build::ImageBuildArgs,
     list::{ListArgs, Table},
     settings::SettingArgs,
 };
@@ -45,6 +46,8 @@ pub(super) enum ImageVerb {
         #[command(flatten)]
         settings: SettingArgs,
     },
+    /// Build an image from a Dockerfile, in a sandbox of the server
+    Build(ImageBuildArgs),
     /// List images
     #[command(after_help = "Example:\n  stead image ls --json")]
     Ls {
@@ -75,6 +78,7 @@ pub(super) fn run(verb: &ImageVerb) -> anyhow::Result<ExitCode> {
             let existing = if *replace { ExistingImage::Replace } else { ExistingImage::Keep };
             runtime.block_on(import(&load(settings)?, checked(name)?, source, existing))?;
         }
+        ImageVerb::Build(args) => return runtime.block_on(super::image_build::build(args)),
         ImageVerb::Ls { form, settings } => {
             let settings = load(settings)?;
             let columns = [("image", "/name"), ("bytes", "/bytes"), ("digest", "/digest")];
@@ -190,7 +194,7 @@ fn list(settings: &Settings) -> anyhow::Result<Vec<Value>> {
         images.push(json!({
             "name": image.reference,
             "digest": image.manifest,
-            "bytes": image.bytes(),
+            "bytes": (!image.is_built()).then(|| image.bytes()),
         }));
     }
     Ok(images)

@@ -2,7 +2,7 @@
 //!
 //! A terminal replies to queries (cursor position, device attributes) through the same channel that carries the
 //! keys. The server has already answered the program; a second reply would be typed into the shell. So replies
-//! are dropped here. The detach key is recognized here, too.
+//! are dropped here. The keys that detach and show the status are recognized here, too.
 
 /// Input without the replies of the terminal.
 #[derive(Debug, PartialEq, Eq, Default)]
@@ -10,12 +10,15 @@ pub(super) struct FilteredInput {
     pub(super) keys: Vec<u8>,
     /// Whether the detach key was pressed; the input after it is dropped.
     pub(super) detach: bool,
+    /// Whether the status key was pressed.
+    pub(super) status: bool,
 }
 
 /// Filters input across reads.
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     detach: u8,
+    status: Option<u8>,
     held: Vec<u8>,
 }
 
@@ -30,9 +33,9 @@ enum Sequence {
 }
 
 impl KeyFilter {
-    /// `detach` is the control character that detaches.
-    pub(super) fn new(detach: u8) -> KeyFilter {
-        KeyFilter { detach, held: Vec::new() }
+    /// `detach` is the control character that detaches, `status` the one that shows the status.
+    pub(super) fn new(detach: u8, status: Option<u8>) -> KeyFilter {
+        KeyFilter { detach, status, held: Vec::new() }
     }
 
     /// Whether an incomplete sequence is held back.
@@ -54,6 +57,11 @@ impl KeyFilter {
             if rest[0] == self.detach {
                 return FilteredInput { detach: true, ..typed };
             }
+            if Some(rest[0]) == self.status {
+                typed.status = true;
+                at += 1;
+                continue;
+            }
             if rest[0] != 0x1b {
                 typed.keys.push(rest[0]);
                 at += 1;
@@ -61,10 +69,12 @@ impl KeyFilter {
             }
             match sequence(rest) {
                 Sequence::Whole(length, own) => {
-                    if self.is_detach(&rest[..length]) {
+                    if is_control_key(self.detach, &rest[..length]) {
                         return FilteredInput { detach: true, ..typed };
                     }
-                    if !own {
+                    if self.status.is_some_and(|key| is_control_key(key, &rest[..length])) {
+                        typed.status = true;
+                    } else if !own {
                         typed.keys.extend_from_slice(&rest[..length]);
                     }
                     at += length;
@@ -81,18 +91,18 @@ impl KeyFilter {
         }
         typed
     }
+}
 
-    /// With an extended key protocol, terminals send the detach key as a sequence.
-    fn is_detach(&self, sequence: &[u8]) -> bool {
-        let code = u32::from(self.detach | 0x40).to_string();
-        let letter = u32::from((self.detach | 0x40).to_ascii_lowercase()).to_string();
-        let Ok(text) = std::str::from_utf8(sequence) else { return false };
-        [code, letter].iter().any(|code| {
-            text == format!("\x1b[{code};5u")
-                || text == format!("\x1b[{code};5:1u")
-                || text == format!("\x1b[27;5;{code}~")
-        })
-    }
+/// Whether a sequence is a control key: with an extended key protocol, terminals send it so.
+fn is_control_key(key: u8, sequence: &[u8]) -> bool {
+    let code = u32::from(key | 0x40).to_string();
+    let letter = u32::from((key | 0x40).to_ascii_lowercase()).to_string();
+    let Ok(text) = std::str::from_utf8(sequence) else { return false };
+    [code, letter].iter().any(|code| {
+        text == format!("\x1b[{code};5u")
+            || text == format!("\x1b[{code};5:1u")
+            || text == format!("\x1b[27;5;{code}~")
+    })
 }
 
 /// Parses the sequence at the start of `bytes`, whose first byte is ESC.
@@ -150,9 +160,10 @@ mod tests {
     use super::*;
 
     const DETACH: u8 = 0x1c;
+    const STATUS: u8 = 0x1e;
 
     fn check(input: &str, keys: &str, detach: bool) {
-        let typed = KeyFilter::new(DETACH).push(input.as_bytes());
+        let typed = KeyFilter::new(DETACH, Some(STATUS)).push(input.as_bytes());
         assert_eq!(String::from_utf8_lossy(&typed.keys), keys, "{input:?}");
         assert_eq!(typed.detach, detach, "{input:?}");
     }
@@ -184,6 +195,16 @@ mod tests {
     }
 
     #[test]
+    fn the_status_key_is_no_input() {
+        for input in ["a\x1eb", "a\x1b[94;5ub", "a\x1b[27;5;94~b"] {
+            let typed = KeyFilter::new(DETACH, Some(STATUS)).push(input.as_bytes());
+            assert_eq!((typed.keys.as_slice(), typed.status), (b"ab".as_slice(), true));
+        }
+        let typed = KeyFilter::new(DETACH, None).push(b"a\x1eb");
+        assert_eq!((typed.keys.as_slice(), typed.status), (b"a\x1eb".as_slice(), false));
+    }
+
+    #[test]
     fn a_reply_is_dropped_however_it_is_split() {
         let input = b"a\x1b]10;rgb:1/2/3\x1b\\b\x1b[?62;1;4cd\x1b[Ae";
         for cut in 0..input.len() {
@@ -195,7 +216,7 @@ mod tests {
             if cut > 1 && input[cut - 2] == 0x1b {
                 continue;
             }
-            let mut keys = KeyFilter::new(DETACH);
+            let mut keys = KeyFilter::new(DETACH, Some(STATUS));
             let mut seen = keys.push(&input[..cut]).keys;
             seen.extend(keys.push(&input[cut..]).keys);
             assert_eq!(seen, b"abd\x1b[Ae", "cut at {cut}");
@@ -205,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_sequence_that_never_ends_is_returned() {
-        let mut keys = KeyFilter::new(DETACH);
+        let mut keys = KeyFilter::new(DETACH, Some(STATUS));
         assert_eq!(keys.push(b"\x1b]0;x").keys, b"");
         assert!(keys.holds());
         assert_eq!(keys.release(), b"\x1b]0;x");

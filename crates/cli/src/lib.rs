@@ -1,14 +1,17 @@
 //! The command line. Every command that needs a server is a client of its HTTP API like any other.
 
 mod acp;
+mod alt_screen;
 mod attach;
 mod client;
 mod config;
 mod copy;
+mod dockerignore;
 mod env;
 mod events;
 mod exec;
 mod handoffs;
+mod image_build;
 mod images;
 mod keys;
 mod list;
@@ -122,31 +125,67 @@ enum Verb {
     #[command(after_help = "Example:\n  stead resume build")]
     Resume(threads::ThreadArgs),
     /// Manage threads
-    #[command(subcommand, alias = "threads")]
+    #[command(
+        subcommand,
+        alias = "threads",
+        after_help = "Examples:\n  stead thread create build --idle 1h\n  stead thread ls --watch"
+    )]
     Thread(threads::ThreadVerb),
     /// Manage sandboxes: compute with a name, labels and a lifetime
-    #[command(subcommand, alias = "sandboxes")]
+    #[command(
+        subcommand,
+        alias = "sandboxes",
+        after_help = "Examples:\n  stead sandbox create demo --memory 1g\n  stead sandbox ls --json"
+    )]
     Sandbox(sandboxes::SandboxVerb),
     /// Manage the session of a thread
-    #[command(subcommand, alias = "sessions")]
+    #[command(
+        subcommand,
+        alias = "sessions",
+        after_help = "Examples:\n  stead session ls --status active\n  stead session touch build"
+    )]
     Session(threads::SessionVerb),
     /// Manage terminals
-    #[command(subcommand, alias = "terminals")]
+    #[command(
+        subcommand,
+        alias = "terminals",
+        after_help = "Examples:\n  stead terminal ls --quiet\n  stead terminal show term_0198…"
+    )]
     Terminal(terminals::TerminalVerb),
     /// Manage leases, which claim sandboxes for threads
-    #[command(subcommand, alias = "leases")]
+    #[command(
+        subcommand,
+        alias = "leases",
+        after_help = "Examples:\n  stead lease ls --json\n  stead lease pause lease_0198…"
+    )]
     Lease(threads::LeaseVerb),
     /// Manage projects
-    #[command(subcommand, alias = "projects")]
+    #[command(
+        subcommand,
+        alias = "projects",
+        after_help = "Examples:\n  stead project create my-api --tag work\n  stead project ls"
+    )]
     Project(projects::ProjectVerb),
     /// Read and write the memories of a project
-    #[command(subcommand, alias = "memories")]
+    #[command(
+        subcommand,
+        alias = "memories",
+        after_help = "Examples:\n  stead memory put notes/today 'ship it'\n  stead memory get notes/today"
+    )]
     Memory(memory::MemoryVerb),
     /// Answer the requests of agents to people
-    #[command(subcommand, alias = "handoffs")]
+    #[command(
+        subcommand,
+        alias = "handoffs",
+        after_help = "Examples:\n  stead handoff ls --watch\n  stead handoff ask --help"
+    )]
     Handoff(handoffs::HandoffVerb),
     /// Share a terminal by a read-only link
-    #[command(subcommand, alias = "shares")]
+    #[command(
+        subcommand,
+        alias = "shares",
+        after_help = "Examples:\n  stead share create main --for 2h\n  stead share ls"
+    )]
     Share(share::ShareVerb),
     /// List providers and their capabilities
     #[command(alias = "provider", after_help = "Example:\n  stead providers --json")]
@@ -174,7 +213,11 @@ enum Verb {
     /// Check whether this version can take over a home directory
     Upgrade(upgrade::UpgradeArgs),
     /// Manage the images (root file systems) of sandboxes
-    #[command(subcommand, alias = "images")]
+    #[command(
+        subcommand,
+        alias = "images",
+        after_help = "Examples:\n  stead image pull python:3.13-slim\n  stead image ls"
+    )]
     Image(images::ImageVerb),
     /// Write the manual pages into a directory
     #[command(after_help = "Example:\n  stead man /usr/local/share/man/man1")]
@@ -292,9 +335,9 @@ async fn ask(verb: Verb) -> anyhow::Result<ExitCode> {
 
 fn serve(args: &ServeArgs, assets: Assets) -> anyhow::Result<ExitCode> {
     let settings = ::config::load(&args.settings.given()?)?.settings;
-    server::start_log(settings.log_format, settings.log_level);
+    let spans = server::start_log(&settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(server::run(settings, assets));
+    let ended = runtime.block_on(server::run(settings, assets, spans));
     // `run` has already drained; remaining tasks are aborted.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

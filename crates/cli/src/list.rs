@@ -20,7 +20,7 @@ const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    pub(super) form: PrintArgs,
+    pub(super) print: PrintArgs,
     /// Print only the first column, without a title
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -52,11 +52,6 @@ enum Output {
 }
 
 impl ListArgs {
-    /// A list that is the result of an action.
-    pub(super) fn once(form: PrintArgs) -> ListArgs {
-        ListArgs { form, quiet: false, watch: false }
-    }
-
     /// Prints the list that `read` returns. While it is watched, a server that restarts is waited for.
     pub(super) async fn show(
         self,
@@ -65,6 +60,17 @@ impl ListArgs {
         read: impl AsyncFnMut() -> anyhow::Result<Vec<Value>>,
     ) -> anyhow::Result<()> {
         self.follow(table, Some(client), read).await
+    }
+
+    /// Prints the items of a path.
+    pub(super) async fn show_path(
+        self,
+        table: Table<'_>,
+        client: &ApiClient,
+        path: &str,
+        limit: usize,
+    ) -> anyhow::Result<()> {
+        self.show(table, client, async || client.list(path, limit).await).await
     }
 
     /// Prints a list that needs no server.
@@ -83,7 +89,7 @@ impl ListArgs {
         mut read: impl AsyncFnMut() -> anyhow::Result<Vec<Value>>,
     ) -> anyhow::Result<()> {
         if !self.watch {
-            return self.print(table, &read().await?);
+            return self.print_once(table, &read().await?);
         }
         let mut reconnect = Reconnect::default();
         let mut shown = None;
@@ -93,7 +99,7 @@ impl ListArgs {
                     reconnect.connected();
                     let output = output();
                     // On a screen, the relative times are kept up to date too.
-                    let redraw = matches!(output, Output::Screen(..)) && !self.form.json;
+                    let redraw = matches!(output, Output::Screen(..)) && !self.print.json;
                     if redraw || shown.as_ref() != Some(&items) {
                         let text = self.text(table, &items, output);
                         let clear = if redraw { CLEAR_SCREEN } else { "" };
@@ -112,8 +118,7 @@ impl ListArgs {
         }
     }
 
-    /// Prints a list once.
-    pub(super) fn print(self, table: Table<'_>, items: &[Value]) -> anyhow::Result<()> {
+    fn print_once(self, table: Table<'_>, items: &[Value]) -> anyhow::Result<()> {
         let output = match output() {
             // All rows: they can be scrolled.
             Output::Screen(columns, _) => Output::Screen(columns, usize::MAX),
@@ -124,7 +129,7 @@ impl ListArgs {
     }
 
     fn text(self, of: Table<'_>, items: &[Value], output: Output) -> String {
-        if self.form.json {
+        if self.print.json {
             let items = Value::from(items);
             return match (self.watch, output) {
                 (false, Output::Screen(..)) => format!("{items:#}\n"),
@@ -152,6 +157,11 @@ impl ListArgs {
         let rest = if left_out > 0 { format!("… and {left_out} more\n") } else { String::new() };
         format!("{}\n{rest}", table(&rows, columns))
     }
+}
+
+/// Prints a list that is part of another answer.
+pub(super) fn print(form: PrintArgs, table: Table<'_>, items: &[Value]) -> anyhow::Result<()> {
+    ListArgs { print: form, quiet: false, watch: false }.print_once(table, items)
 }
 
 fn output() -> Output {
@@ -184,7 +194,7 @@ mod tests {
     const COLUMNS: [Column; 2] = [("thread", "/id"), ("state", "/state")];
 
     fn args(json: bool, quiet: bool, watch: bool) -> ListArgs {
-        ListArgs { form: PrintArgs { json }, quiet, watch }
+        ListArgs { print: PrintArgs { json }, quiet, watch }
     }
 
     #[test]

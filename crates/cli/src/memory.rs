@@ -160,8 +160,7 @@ pub(super) async fn memory(verb: MemoryVerb) -> anyhow::Result<ExitCode> {
                 ("size", "/size"),
                 ("modified", "/modified_at"),
             ];
-            let read = async || client.list(&path, MAX_ITEMS).await;
-            form.show(Table::new(&columns), &client, read).await?;
+            form.show_path(Table::new(&columns), &client, &path, MAX_ITEMS).await?;
         }
         MemoryVerb::Rm { path, recursive, of } => {
             let (client, path) = of.find(&path).await?;

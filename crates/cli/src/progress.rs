@@ -1,4 +1,4 @@
-//! The progress of a transfer, on standard error.
+//! The progress of transfers and slow requests, on standard error.
 
 use std::{
     io::{IsTerminal, Write},
@@ -10,6 +10,34 @@ use parking_lot::Mutex;
 
 /// The delay between two updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
+/// The time after which a request is shown as slow.
+const SPINNER_DELAY: Duration = Duration::from_secs(1);
+const SPINNER_FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// Awaits a request. While it is slow, a line on the user's terminal counts the seconds.
+pub(super) async fn with_spinner<T>(request: impl Future<Output = T>) -> T {
+    if !std::io::stderr().is_terminal() {
+        return request.await;
+    }
+    let began = tokio::time::Instant::now();
+    let mut request = std::pin::pin!(request);
+    let mut updates = tokio::time::interval_at(began + SPINNER_DELAY, UPDATE_INTERVAL);
+    for frame in SPINNER_FRAMES.into_iter().cycle() {
+        tokio::select! {
+            answer = &mut request => {
+                if began.elapsed() >= SPINNER_DELAY {
+                    eprint!("\r\x1b[K");
+                }
+                return answer;
+            }
+            _ = updates.tick() => {
+                eprint!("\r\x1b[K{frame} waiting for the server, {} s", began.elapsed().as_secs());
+                let _ = std::io::stderr().flush();
+            }
+        }
+    }
+    request.await
+}
 
 /// Shows how much was transferred. Clones share one count.
 #[derive(Clone)]

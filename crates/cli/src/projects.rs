@@ -1,6 +1,6 @@
 //! Commands for projects.
 
-use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -10,10 +10,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::{
     client::{ServerArgs, escape},
-    list::{ListArgs, Table},
+    list::{self, ListArgs, Table},
     names,
     progress::TransferProgress,
-    show::{PrintArgs, line, relative},
+    show::{PrintArgs, line, plain, relative},
 };
 
 /// Maximum number of projects in a list.
@@ -196,7 +196,16 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
             let made = target.client()?.post("/api/projects", &body).await?;
             match form.json {
                 true => form.one(&made)?,
-                false => line(&names::id(&made, "project_id")?)?,
+                false => {
+                    let id = names::id(&made, "project_id")?;
+                    line(&id)?;
+                    if std::io::stderr().is_terminal() && made["deletes_at"].is_string() {
+                        let deletes = plain(&made["deletes_at"]);
+                        eprintln!(
+                            "stead: deletes {deletes} if unused; `stead project pin {id}` keeps it"
+                        );
+                    }
+                }
             }
         }
         ProjectVerb::Ls { prefix, tag, deleted, form, target } => {
@@ -217,8 +226,7 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
                 ("opened", "/created_at"),
                 ("ended", "/ended_at"),
             ];
-            let read = async || client.list(&path, MAX_ITEMS).await;
-            form.show(Table::new(&columns), &client, read).await?;
+            form.show_path(Table::new(&columns), &client, &path, MAX_ITEMS).await?;
         }
         ProjectVerb::Pin(of) => of.ask(Method::POST, "/pin", None).await?,
         ProjectVerb::Unpin(of) => of.ask(Method::POST, "/unpin", None).await?,
@@ -243,7 +251,7 @@ pub(super) async fn project(verb: ProjectVerb) -> anyhow::Result<ExitCode> {
                 ("days left", "/days_left"),
                 ("reason", "/reason"),
             ];
-            ListArgs::once(form).print(Table::new(&columns), &items)?;
+            list::print(form, Table::new(&columns), &items)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -238,8 +238,7 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
                 query => format!("/api/sandboxes?{}", query.join("&")),
             };
             let client = target.client()?;
-            let read = async || client.list(&path, MAX_ITEMS).await;
-            form.show(Table::new(&COLUMNS), &client, read).await?;
+            form.show_path(Table::new(&COLUMNS), &client, &path, MAX_ITEMS).await?;
         }
         SandboxVerb::Create(args) => create(*args).await?,
         SandboxVerb::Show(of) => of.ask(get, "", None).await?,
@@ -272,14 +271,17 @@ pub(super) async fn sandboxes(verb: SandboxVerb) -> anyhow::Result<ExitCode> {
 async fn egress(sandbox: &str, form: ListArgs, target: &ServerArgs) -> anyhow::Result<()> {
     let client = target.client()?;
     let path = format!("{}/egress", path(&client, sandbox).await?);
+    let mut is_reported = false;
     let read = async || {
         let log = client.get(&path).await?;
         for verdict in ["allowed", "refused"] {
             let unlisted = log[format!("unlisted_{verdict}")].as_u64().unwrap_or(0);
-            if unlisted > 0 {
+            if unlisted > 0 && !is_reported {
                 eprintln!("stead: the log is full; {unlisted} {verdict} attempts are not listed");
             }
         }
+        // Once, however often the list is read.
+        is_reported = true;
         Ok(log["items"].as_array().cloned().unwrap_or_default())
     };
     form.show(Table::new(&EGRESS_COLUMNS), &client, read).await

@@ -90,8 +90,7 @@ pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {
                 ("terminal", "/terminal_id"),
                 ("expires", "/expires_at"),
             ];
-            let read = async || client.list(&path, MAX_ITEMS).await;
-            form.show(Table::new(&columns), &client, read).await?;
+            form.show_path(Table::new(&columns), &client, &path, MAX_ITEMS).await?;
         }
         ShareVerb::Revoke { share, target } => {
             let path = format!("/api/shares/{}", escape(&share));

@@ -133,7 +133,8 @@ pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
     } else if args.detached || !io::stdin().is_terminal() {
         line(&terminal)?;
     } else {
-        return attach::attach(&client, &terminal, AttachRole::Driver, attach::DETACH).await;
+        let keys = (attach::DETACH, Some(attach::STATUS));
+        return attach::attach(&client, &terminal, AttachRole::Driver, keys).await;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -181,7 +182,7 @@ async fn terminals_of(client: &ApiClient, args: &LsArgs) -> anyhow::Result<Vec<V
             Err(error) => return Err(error),
         }
     }
-    if !args.form.form.json {
+    if !args.form.print.json {
         for item in &mut items {
             item["size"] = match (item["cols"].as_u64(), item["rows"].as_u64()) {
                 (Some(cols), Some(rows)) => format!("{cols}x{rows}").into(),
@@ -437,8 +438,7 @@ pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
         ("cwd", "/cwd"),
         ("changed", "/changed"),
     ];
-    let read = async || client.list(&path, args.limit.max(1)).await;
-    args.form.show(Table::new(&columns), &client, read).await?;
+    args.form.show_path(Table::new(&columns), &client, &path, args.limit.max(1)).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ServerArgs, escape},
-    list::{ListArgs, Table},
+    list::{self, ListArgs, Table},
     names,
     sandboxes::SandboxArgs,
     show::{Column, PrintArgs, line},
@@ -31,8 +31,19 @@ pub(super) struct ThreadArgs {
 impl ThreadArgs {
     /// Sends a request about the thread and prints the response.
     async fn ask(&self, method: Method, rest: &str, body: Option<&Value>) -> anyhow::Result<()> {
-        let path = format!("/api/threads/{}{rest}", escape(&self.thread));
-        let answer = self.target.client()?.json(method, &path, body).await?;
+        let client = self.target.client()?;
+        let ask = async |thread: &str| {
+            let path = format!("/api/threads/{}{rest}", escape(thread));
+            client.json(method.clone(), &path, body).await
+        };
+        let answer = match ask(&self.thread).await {
+            // It may be a sandbox, a terminal, or a prefix of an id.
+            Err(error) if names::is_missing(&error) => {
+                let thread = names::thread(&client, &self.thread).await?;
+                if thread == self.thread { Err(error) } else { ask(&thread).await }
+            }
+            answer => answer,
+        }?;
         if !answer.is_null() {
             self.form.one(&answer)?;
         }
@@ -51,6 +62,24 @@ pub(super) struct ThreadListArgs {
     target: ServerArgs,
 }
 
+/// What a thread does; without a command, the state of its instance.
+fn state(thread: &Value) -> String {
+    let last = &thread["last_command"];
+    let instance = thread["sandbox"]["status"].as_str().unwrap_or("none");
+    let failed = || match last["exit_code"].as_i64() {
+        Some(0) => "idle".to_owned(),
+        Some(code) => format!("exit {code}"),
+        None => last["status"].as_str().unwrap_or("idle").replace('_', " "),
+    };
+    match (instance, last["running"].as_bool()) {
+        ("running", Some(true)) if last["waiting_for_input"] == true => "waiting".to_owned(),
+        ("running", Some(true)) => "running".to_owned(),
+        ("running", Some(false)) => failed(),
+        ("running", None) => "idle".to_owned(),
+        (other, _) => other.to_owned(),
+    }
+}
+
 /// Prints the items of a path.
 async fn list(
     path: &str,
@@ -58,9 +87,7 @@ async fn list(
     form: ListArgs,
     target: &ServerArgs,
 ) -> anyhow::Result<()> {
-    let client = target.client()?;
-    let read = async || client.list(path, MAX_ITEMS).await;
-    form.show(Table::new(columns), &client, read).await
+    form.show_path(Table::new(columns), &target.client()?, path, MAX_ITEMS).await
 }
 
 #[derive(Debug, Subcommand)]
@@ -133,11 +160,19 @@ pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
                 ("thread", "/thread_id"),
                 ("project", "/project_id"),
                 ("provider", "/sandbox/type"),
-                ("status", "/sandbox/status"),
-                ("terminal", "/sandbox/terminal_id"),
+                ("state", "/state"),
                 ("updated", "/updated_at"),
+                ("last command", "/last_command/command"),
             ];
-            list("/api/threads", &columns, form, &target).await?;
+            let client = target.client()?;
+            let threads = async || {
+                let mut threads = client.list("/api/threads", MAX_ITEMS).await?;
+                if !form.print.json {
+                    threads.iter_mut().for_each(|thread| thread["state"] = state(thread).into());
+                }
+                Ok(threads)
+            };
+            form.show(Table::new(&columns), &client, threads).await?;
         }
         ThreadVerb::Show(of) => of.ask(Method::GET, "", None).await?,
         ThreadVerb::Rm(of) => of.ask(Method::DELETE, "", None).await?,
@@ -195,6 +230,19 @@ pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionVerb {
+    /// List the sessions of all threads, newest first
+    #[command(
+        after_help = "Examples:\n  stead session ls --status active\n  stead session ls --watch"
+    )]
+    Ls {
+        /// Only sessions with this status
+        #[arg(long, value_parser = ["active", "idle", "expired", "closed"])]
+        status: Option<String>,
+        #[command(flatten)]
+        form: ListArgs,
+        #[command(flatten)]
+        target: ServerArgs,
+    },
     /// Show the session of a thread
     #[command(after_help = "Example:\n  stead session show build")]
     Show(ThreadArgs),
@@ -208,6 +256,17 @@ pub(super) enum SessionVerb {
 
 pub(super) async fn sessions(verb: SessionVerb) -> anyhow::Result<ExitCode> {
     match verb {
+        SessionVerb::Ls { status, form, target } => {
+            let columns = [
+                ("session", "/session_id"),
+                ("thread", "/thread_id"),
+                ("status", "/status"),
+                ("last active", "/last_active_at"),
+                ("expires", "/expires_at"),
+            ];
+            let query = status.map(|status| format!("?status={status}")).unwrap_or_default();
+            list(&format!("/api/sessions{query}"), &columns, form, &target).await?;
+        }
         SessionVerb::Show(of) => of.ask(Method::GET, "/session", None).await?,
         SessionVerb::Touch(of) => of.ask(Method::POST, "/session/touch", None).await?,
         SessionVerb::Close(of) => of.ask(Method::POST, "/session/close", None).await?,
@@ -361,8 +420,8 @@ pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
             body["expires_in_ms"] = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).into();
         }
         let made = client.post(&format!("{path}/{port}/links"), &body).await?;
-        if of.form.form.json {
-            of.form.form.one(&made)?;
+        if of.form.print.json {
+            of.form.print.one(&made)?;
         } else {
             line(&names::id(&made, "url")?)?;
         }
@@ -436,7 +495,7 @@ pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
             line("")?;
             let columns = [("shut down", "/at"), ("kind", "/kind"), ("id", "/subject")];
             let columns = [&columns[..], &[("reason", "/detail/reason")]].concat();
-            ListArgs::once(args.form).print(Table::new(&columns), ended)?;
+            list::print(args.form, Table::new(&columns), ended)?;
         }
     }
     Ok(if ready == "yes" { ExitCode::SUCCESS } else { ExitCode::FAILURE })

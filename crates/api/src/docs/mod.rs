@@ -17,21 +17,21 @@ fn file(kind: &'static str, text: &'static str) -> Response {
 }
 
 /// Get the API reference as a web page.
-#[utoipa::path(get, path = "/docs", tag = "server",
+#[utoipa::path(get, path = "/docs/api", tag = "server",
     operation_id = "docs.page", responses((status = 200, description = "An HTML page", content_type = "text/html")))]
 async fn page() -> Response {
     file("text/html; charset=utf-8", include_str!("page.html"))
 }
 
 /// Get the script of the API reference.
-#[utoipa::path(get, path = "/docs/page.js", tag = "server",
+#[utoipa::path(get, path = "/docs/api/page.js", tag = "server",
     operation_id = "docs.script", responses((status = 200, description = "A JavaScript file", content_type = "text/javascript")))]
 async fn script() -> Response {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
 }
 
 /// Get the style sheet of the API reference.
-#[utoipa::path(get, path = "/docs/page.css", tag = "server",
+#[utoipa::path(get, path = "/docs/api/page.css", tag = "server",
     operation_id = "docs.style", responses((status = 200, description = "A CSS file", content_type = "text/css")))]
 async fn style() -> Response {
     file("text/css; charset=utf-8", include_str!("page.css"))
