@@ -1,6 +1,8 @@
 # Two commands matter: `make run` and `make test`. The rest is listed by `make help`.
 
 export CARGO ?= cargo
+# Panics keep their backtraces. One for each error costs a static executable 0.1 s: it sorts its unwind tables first.
+export RUST_LIB_BACKTRACE ?= 0
 HOST := $(shell rustc --print host-tuple)
 # The binary that tests run: an unoptimized build with assertions, for a short time between edit and result.
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
@@ -20,7 +22,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test test-bin web test installs python chromium check check-web rust nextest flaky book docs sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,7 +52,7 @@ test: tools web nextest ## run all tests
 	@$(MAKE) --no-print-directory rust check-web book sdk mcp browser screen
 	@echo "all tests passed"
 
-installs: docs/node_modules/.package-lock.json sdk/typescript/node_modules/.package-lock.json python chromium
+installs: docs/node_modules/.package-lock.json sdk/typescript/node_modules/.package-lock.json python chromium firefox
 	@if command -v python3 >/dev/null; then tests/sdk/run --install; fi
 
 python:
@@ -60,13 +62,17 @@ python:
 chromium:
 	@$(MAKE) --no-print-directory tools TOOLS=chromium SANDBOX_TOOLS=
 
+# By itself: where there is no such package, Chromium is installed all the same.
+firefox:
+	@$(MAKE) --no-print-directory tools TOOLS=firefox-esr SANDBOX_TOOLS=
+
 tools:
 	@missing=; for tool in $(TOOLS) $(SANDBOX_TOOLS); do \
 	  command -v $${tool%%:*} >/dev/null || missing="$$missing $${tool##*:}"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
-	      || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
+	    apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $$missing >/dev/null \
+	      || { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	      || echo "tools: cannot install$$missing; tests that need them are skipped"; \
 	  else echo "tools: some tests are skipped without$$missing"; fi; fi
 
@@ -79,7 +85,8 @@ check-web: web/node_modules/.package-lock.json
 	@if command -v npm >/dev/null; then cd web && npm run --silent lint && npm test --silent; else echo "check: no npm; web lints and tests skipped"; fi
 
 # Clippy compiles our crates for the tests, so that they are read once; `make check` lints without compiling.
-LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+# Without the flags of make, whose job server would leave it one job.
+LINTED := MAKEFLAGS= RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
 
 rust: test-bin
 	$(LINTED) $(CARGO) nextest run --workspace
@@ -122,7 +129,7 @@ book: docs python ## build the book, run the code blocks of all pages against th
 mcp: test-bin ## run the official MCP conformance suite, for both versions of the protocol, against the real binary
 	@if command -v npm >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/mcp/run; else echo "mcp: no npm; skipped"; fi
 
-browser: test-bin chromium ## test the web app in a real browser, against the real binary
+browser: test-bin chromium firefox ## test the web app in Chromium, and its main journeys in Firefox, against the real binary
 	@if ! command -v npm >/dev/null; then echo "browser: no npm; skipped"; \
 	elif command -v chromium >/dev/null; then STEAD_BIN=$(TEST_BIN) npm --prefix web run --silent e2e; \
 	else echo "browser: no chromium; skipped"; fi
@@ -147,7 +154,13 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (60)
 	    || { cat fuzz/corpus/$$target.log; exit 1; }; \
 	  tail -n 1 fuzz/corpus/$$target.log; done; fi
 
+# In this order: the reference of the book is generated from the binary.
+embed: docs ## build the book and pack it; the next build embeds it, for /docs
+	docs/scripts/embed.py
+
 dist: web build ## build the packages of a release into dist/
+	@$(MAKE) --no-print-directory embed STEAD_BIN=$(CURDIR)/target/release/stead
+	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap" SANDBOX_TOOLS=
 	packaging/dist target/release/stead
 
@@ -155,7 +168,10 @@ packages-test: $(if $(STEAD_BIN),,web build) ## install the packages of a releas
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap debootstrap ip:iproute2" SANDBOX_TOOLS=
 	STEAD_BIN=$(or $(STEAD_BIN),target/release/stead) tests/packages/run
 
-bench: bench-terminals bench-containers bench-sdk ## run all benchmarks, including those of docs/benchmarks.md
+upgrade-test: $(if $(STEAD_BIN),,test-bin) ## take over homes and running shells of earlier VERSIONS, which are built once
+	STEAD_BIN=$(or $(STEAD_BIN),$(TEST_BIN)) tests/upgrade/run $(VERSIONS)
+
+bench: bench-terminals bench-containers bench-sdk bench-web ## run all benchmarks, including those of docs/benchmarks.md
 	$(CARGO) bench --workspace
 	benches/vt/run.sh
 
@@ -168,6 +184,9 @@ bench-containers: build tools ## benchmark a new thread in Docker and Podman aga
 bench-sdk: build ## benchmark the server with E2B's Python SDK, and our SDKs against plain requests
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix sdk/typescript run --silent bench
+
+bench-web: web build chromium ## benchmark the web app in a browser, as in docs/benchmarks.md
+	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix web run --silent bench
 
 bench-quick: build ## run short benchmarks of terminals, in two minutes
 	benches/run --quick

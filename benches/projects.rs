@@ -12,6 +12,7 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +26,7 @@ use files::{
     Directory, Reach, TreePath,
     memory::{Expect, HotLimits, MemoryChange},
 };
+use provider::PlainWorkspaces;
 use store::{PageRequest, ProjectFilter, Store};
 
 const PROJECTS: u64 = 1000;
@@ -54,7 +56,8 @@ async fn in_process(home: &Path) -> Result<String> {
         routes: BTreeMap::new(),
     };
     let events = Events::new(clock.clone());
-    let projects = Projects::start(home, store, clock, events, settings).await?;
+    let projects =
+        Projects::start(home, store, clock, events, settings, Arc::new(PlainWorkspaces)).await?;
     let project = projects.create("bench", ProjectChoices::default()).await?;
     let id = project.project_id.clone();
     let memory = projects.memory(&id).await?;

@@ -167,5 +167,7 @@ class Server:
                 except ProcessLookupError:
                     pass
         self.log.close()
+        # The disks of its workspaces are mounted.
+        subprocess.run([self.binary, "namespace", "end", self.home], check=False, capture_output=True)
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self.person, ignore_errors=True)

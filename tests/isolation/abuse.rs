@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::wait_for;
 use crate::world::{Sandbox, World};
@@ -131,43 +131,85 @@ fn a_disk_filler_meets_its_limit() {
     );
 }
 
+/// Bytes that a workspace may take on the machine: the limit of the sandbox, and a tenth.
+const WORKSPACE: u64 = (64 << 20) / 10 * 11;
+
+/// Checks that a script, which prints how many bytes it got, got no more than the limit, and that the
+/// sandbox goes on.
+fn check_workspace(name: &str, script: &str) {
+    check(name, &format!("{script}; rm -rf /workspace/*"), |_, said| {
+        let bytes: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{name}: {said:?}"));
+        println!("{name}: {bytes} bytes");
+        assert!((1 << 20..=WORKSPACE).contains(&bytes), "{name}: {bytes} bytes");
+    });
+}
+
 /// A workspace is not on the sandbox's own disk, but it is no way around the limit.
 #[test]
-fn a_disk_filler_in_the_workspace_is_stopped() {
-    check(
-        "one large file in the workspace",
-        "head -c 4G /dev/zero > /workspace/fill 2>/dev/null; stat -c %s /workspace/fill",
-        |_, said| {
-            let bytes: u64 = said.trim().parse().unwrap();
-            assert!(bytes <= 64 << 20, "{bytes} bytes were written");
-        },
+fn files_in_the_workspace_meet_the_limit() {
+    check_workspace(
+        "files in the workspace",
+        "for i in $(seq 20); do head -c 50M /dev/zero > /workspace/fill$i || break; done 2>/dev/null
+        du -s --block-size=1 /workspace | cut -f1",
     );
+}
+
+#[test]
+fn space_that_is_reserved_in_the_workspace_meets_the_limit() {
+    check_workspace(
+        "fallocate in the workspace",
+        "for i in $(seq 100); do fallocate -l 5M /workspace/fill$i || break; done 2>/dev/null
+        du -s --block-size=1 /workspace | cut -f1",
+    );
+}
+
+#[test]
+fn files_without_a_name_in_the_workspace_meet_the_limit() {
+    check_workspace(
+        "unlinked files in the workspace",
+        r#"perl -e '$SIG{XFSZ} = "IGNORE"; for my $i (1 .. 8) {
+            open($f[$i], ">", "/workspace/u$i") or last; unlink("/workspace/u$i");
+            while (my $n = syswrite($f[$i], "x" x 65536)) { $s += $n } } print $s'"#,
+    );
+}
+
+/// The write fails, and the receipt says why. Nothing is killed.
+#[test]
+fn a_full_workspace_is_an_error_of_the_write() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let sandbox = world.sandbox("filler");
-    let many = "for i in $(seq 200); do head -c 50M /dev/zero > /workspace/fill$i; done";
-    let receipt = sandbox.receipt(many);
+    let receipt = sandbox.receipt(
+        "sleep 600 & head -c 100M /dev/zero > /workspace/a; kill -0 $! && echo alive; false",
+    );
     assert_eq!(receipt["limit_reached"], "disk_full", "{receipt}");
-    // What is started while it is stopped is ended, too.
-    let look = "du -sm /workspace | cut -f1; rm -rf /workspace/fill*";
-    let written = wait_for("what was written", || sandbox.attempt(look));
-    let written: u64 = written.trim().parse().unwrap();
-    println!("{written} MB were written to the workspace at a limit of 64 MB");
-    assert!(written < 9000, "it was not stopped");
+    assert_eq!(receipt["stdout"], "alive\n", "{receipt}");
+    // Nor has it reached the files of the server, which are beside.
+    let client = world.server.client();
+    let project = client.post("/api/projects", json!({"prefix": "other"})).expect(201);
+    let other = project["project_id"].as_str().unwrap();
+    client.put("/api/threads/other", json!({"project_id": other})).expect_success();
+    let said = client.post(
+        "/api/threads/other/exec",
+        json!({"command": "head -c 30M /dev/zero > /workspace/a && echo fits"}),
+    );
+    assert_eq!(said.expect(200)["stdout"], "fits\n");
+    assert_eq!(
+        sandbox.run("rm /workspace/a; echo again > /workspace/b; cat /workspace/b"),
+        "again\n"
+    );
 }
 
 /// An empty file takes no room, but a disk has a place for only so many.
 #[test]
-fn empty_files_without_end_are_stopped() {
+fn empty_files_without_end_meet_the_limit() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let sandbox = world.sandbox("places");
-    let many = "mkdir /workspace/e; perl -e 'for (1 .. 2000000) { open(my $f, \">\", \"/workspace/e/$_\") or last }'";
-    let receipt = sandbox.receipt(many);
-    assert_eq!(receipt["limit_reached"], "disk_full", "{receipt}");
-    // What is started while it is stopped is ended, too.
-    wait_for("the files to be gone", || sandbox.attempt("rm -rf /workspace/e"));
-    // On its own disk there are as many places as that was made with.
-    let own = "mkdir -p /tmp/e; perl -e 'for (1 .. 2000000) { open(my $f, \">\", \"/tmp/e/$_\") or exit 3 }'; echo $?; rm -rf /tmp/e";
-    assert_eq!(sandbox.run(own).trim(), "3");
+    for place in ["/workspace", "/tmp"] {
+        let many = format!(
+            "mkdir {place}/e; perl -e 'for (1 .. 2000000) {{ open(my $f, \">\", \"{place}/e/$_\") or do {{ print $!; exit 3 }} }}'; echo $?; rm -rf {place}/e"
+        );
+        assert_eq!(sandbox.run(&many).trim(), "No space left on device3", "{place}");
+    }
 }
 
 #[test]

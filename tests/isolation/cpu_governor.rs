@@ -60,13 +60,16 @@ impl Seen {
     }
 
     /// Begins to compute until it is told to stop. It gets what it may have, however many others want
-    /// the processors.
+    /// the processors, outside of sandboxes too.
     fn compute(&self, server: &Server) {
         let (file, most) = match self.file("cpu", "cpu.shares", "cpu.weight") {
             old if old.ends_with("cpu.shares") => (old, "262144"),
             new => (new, "10000"),
         };
-        fs::write(file, most).unwrap();
+        let all_sandboxes = file.parent().unwrap().with_file_name(file.file_name().unwrap());
+        for file in [file, all_sandboxes] {
+            fs::write(file, most).unwrap();
+        }
         run(server, &self.thread, "( while :; do :; done ) & computes=$!");
     }
 }

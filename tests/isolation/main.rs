@@ -24,6 +24,7 @@ mod templates;
 mod tighten;
 mod unprivileged;
 mod volumes;
+mod workspaces;
 mod world;
 
 use harness::engines;

@@ -1,5 +1,7 @@
 //! Two sandboxes side by side.
 
+use std::collections::BTreeMap;
+
 use crate::world::World;
 
 #[test]
@@ -46,6 +48,44 @@ fn a_sandbox_sees_nothing_of_another() {
     let users =
         |sandbox: &crate::world::Sandbox| sandbox.run("awk '{print $2}' /proc/self/uid_map");
     assert_ne!(users(&one), users(&two), "two sandboxes have the same users");
+}
+
+/// A process that opens a file can watch it (`inotify`) and lock it (`flock`). Both belong to its file system, so a
+/// shared one would show what others do and carry messages between them.
+#[test]
+fn sandboxes_share_no_file_system() {
+    for capabilities in ["root", "none"] {
+        let capabilities = format!("sandbox.capabilities={capabilities}");
+        let more = ["--set", "sandbox.egress=none", "--set", &capabilities];
+        let Some(world) = World::new(&more) else { return };
+        let (one, two) = (world.sandbox("one"), world.sandbox("two"));
+        let mounts = |sandbox: &crate::world::Sandbox| -> BTreeMap<String, String> {
+            let listed = sandbox.run("awk '{print $3, $5}' /proc/self/mountinfo");
+            let pairs = listed.lines().filter_map(|line| line.split_once(' '));
+            // The files of a project are shared on purpose.
+            let own =
+                |path: &str| !path.starts_with("/workspace") && !path.starts_with("/memories");
+            let pairs = pairs.filter(|(_, path)| own(path));
+            pairs.map(|(device, path)| (device.to_owned(), path.to_owned())).collect()
+        };
+        let (of_one, of_two) = (mounts(&one), mounts(&two));
+        assert!(of_one.len() > 5, "{of_one:?}");
+        let shared: Vec<_> = of_one.iter().filter(|(at, _)| of_two.contains_key(*at)).collect();
+        let verdict = if shared.is_empty() { "SAFE" } else { "BREACH" };
+        println!("{verdict:6} {:10} file systems, {capabilities}", "others");
+        assert_eq!(shared, Vec::<(&String, &String)>::new(), "{capabilities}");
+        // The devices work, and so does the host's own program.
+        let devices = "echo x >/dev/null; head -c 3 /dev/zero | od -An -tx1; head -c 9 /dev/urandom | wc -c; \
+            echo x 2>/dev/null >/dev/full || echo full; tty </dev/tty >/dev/null && echo tty; stat -c '%a %t:%T' /dev/null";
+        assert_eq!(one.run(devices), " 00 00 00\n9\nfull\ntty\n666 1:3\n");
+        let held = "exec 8</dev/null 9<$(ls /.stead/* | head -1) && flock 8 && flock 9";
+        one.run(held);
+        assert_eq!(
+            two.run(&format!("timeout 5 sh -c '{held}' && echo free")),
+            "free\n",
+            "a lock of one sandbox is seen by another"
+        );
+    }
 }
 
 /// What ends a shell of this machine looks for what it left behind, and finds only that.

@@ -95,3 +95,23 @@ fn a_link_in_a_volume_leads_nobody_out_of_it() {
         client.post("/daytona/sandbox", json!({"volumes": volumes})).expect(400);
     }
 }
+
+#[test]
+fn a_volume_of_a_size_is_full_at_that_size_and_nothing_else_is() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let client = world.server.client();
+    client.post("/daytona/volumes", json!({"name": "tiny", "size": 1})).expect(400);
+    let created =
+        client.post("/daytona/volumes", json!({"name": "v", "size": 32 << 20})).expect(200);
+    assert_eq!(created["sizeBytes"], 32 << 20, "{created}");
+    let volumes = json!([{"volumeId": "v", "mountPath": "/mnt/v"}]);
+    let (one, two) = (make(&client, volumes.clone()), make(&client, volumes));
+    let fill = "head -c 64m /dev/zero 2>&1 > /mnt/v/big; echo $?; echo here > /root/other; cat /root/other";
+    let filled = said(&client, &one, fill);
+    assert!(filled.contains("No space left") && filled.ends_with("1\nhere\n"), "{filled}");
+    // The sandboxes keep running, and both see the volume.
+    let freed =
+        said(&client, &two, "ls /mnt/v; rm /mnt/v/big; echo kept > /mnt/v/small; cat /mnt/v/small");
+    assert_eq!(freed, "big\nkept\n");
+    assert_eq!(said(&client, &one, "cat /mnt/v/small"), "kept\n");
+}

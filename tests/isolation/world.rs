@@ -112,20 +112,6 @@ impl Sandbox {
         self.client.post(&target, body).expect(200)
     }
 
-    /// What a command says, unless it was ended, or not begun, because its sandbox was at its limits.
-    pub fn attempt(&self, command: &str) -> Result<String, String> {
-        let target = format!("/api/threads/{}/exec", self.thread);
-        let answer = self.client.post(&target, json!({"command": command, "timeout_ms": 60_000}));
-        if answer.status == 409 {
-            return Err(answer.text());
-        }
-        let receipt = answer.expect(200);
-        match receipt["status"] == "finished" && receipt["limit_reached"].is_null() {
-            true => Ok(receipt["stdout"].as_str().unwrap_or_default().to_owned()),
-            false => Err(receipt.to_string()),
-        }
-    }
-
     /// What its screen shows.
     pub fn screen(&self) -> String {
         let target = format!("/api/threads/{}/terminal", self.thread);

@@ -3,7 +3,7 @@
 use std::{ops::Deref, path::Path, sync::Arc};
 
 use api::App;
-use machine::volume::Volumes;
+use machine::{ImageBuilds, ImageStoreOptions, volume::Volumes};
 
 use crate::{
     build::Builds, interpreter::Contexts, process::ProcessTables, sandbox_index::SandboxIndex,
@@ -25,13 +25,14 @@ pub(crate) struct AdapterState {
     pub usage: UsageHistory,
     pub builds: Builds,
     pub contexts: Contexts,
+    pub images: ImageBuilds,
     pub volumes: Arc<Volumes>,
     /// Locked while a sandbox with volumes is created and while a volume is removed.
     pub mounting: tokio::sync::Mutex<()>,
 }
 
 impl Adapter {
-    pub fn new(app: App, home: &Path) -> Adapter {
+    pub fn new(app: App, home: &Path, images: ImageStoreOptions) -> Adapter {
         let state = AdapterState {
             index: SandboxIndex::default(),
             processes: ProcessTables::default(),
@@ -39,6 +40,7 @@ impl Adapter {
             usage: UsageHistory::default(),
             builds: Builds::default(),
             contexts: Contexts::default(),
+            images: ImageBuilds::new(home, images),
             volumes: Arc::new(Volumes::new(home)),
             mounting: tokio::sync::Mutex::default(),
         };

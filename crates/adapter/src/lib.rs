@@ -25,6 +25,7 @@ pub mod instance;
 pub mod interpreter;
 pub mod multipart;
 pub mod new_sandbox;
+mod origin;
 pub mod port;
 pub mod process;
 pub mod sandbox;

@@ -17,6 +17,8 @@ const SETTING: &str = "volumes";
 #[serde(default)]
 pub struct VolumeName {
     pub name: String,
+    /// The size in bytes, an extension of ours; the default is the setting `volume.size`.
+    pub size: Option<u64>,
 }
 
 impl Adapter {
@@ -41,9 +43,12 @@ impl Adapter {
         self.with_volumes(move |volumes| volumes.find(&name)).await
     }
 
-    pub async fn create_volume(&self, name: &str) -> Result<Volume, Problem> {
-        let name = name.to_owned();
-        self.with_volumes(move |volumes| volumes.create(&name)).await
+    /// Creates a volume. A server that cannot bound volumes creates one without a size, unless a size was requested.
+    pub async fn create_volume(&self, new: VolumeName) -> Result<Volume, Problem> {
+        let default = Some(self.settings.volume.size).filter(|bytes| *bytes > 0);
+        let default = default.filter(|_| rustix::process::geteuid().is_root());
+        let VolumeName { name, size } = new;
+        self.with_volumes(move |volumes| volumes.create(&name, size.or(default))).await
     }
 
     /// Removes a volume with its content, unless a sandbox uses it. Returns `false` if it does not exist.

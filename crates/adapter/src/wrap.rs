@@ -56,6 +56,14 @@ pub fn text(config: &Config, tag: Option<&str>) -> String {
     text
 }
 
+/// The same for a shell that may not be bash. It cannot be parsed.
+pub fn posix_text(config: &Config) -> String {
+    const SCRIPT: &str = r#"echo $$ >&9; exec 2>&9 9>&-; exec "$@""#;
+    let words = ["sh", "-c", SCRIPT, "sh", &config.cmd].into_iter();
+    let words = words.chain(config.args.iter().map(String::as_str)).map(quote);
+    format!("{{ (exec {}); }} 9>&2 2>/dev/null", words.collect::<Vec<_>>().join(" "))
+}
+
 /// The program and the tag of a shell command that [`text`] returned; `None` for any other command.
 pub fn parse(text: &str) -> Option<(Config, Option<String>)> {
     let rest = text.strip_prefix(BEGIN)?;
@@ -156,6 +164,18 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(output.stdout.len(), MAX_ARGUMENT_BYTES + 1, "{:?}", output.status);
         assert!(output.status.success());
+    }
+
+    #[test]
+    fn a_program_runs_in_any_shell_and_reports_its_process_id() {
+        let args =
+            ["-c", "echo out; echo \"it's $0\" >&2; exit 3", "$HOME"].map(str::to_owned).to_vec();
+        let config = Config { cmd: "sh".to_owned(), args, ..Config::default() };
+        let output =
+            std::process::Command::new("sh").args(["-c", &posix_text(&config)]).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"out\n"[..]));
+        let (_, start) = pid(&output.stderr).unwrap();
+        assert_eq!(&output.stderr[start as usize..], b"it's $HOME\n");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::{extract::Request, http::Method, middleware::Next, response::Response};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::error::{Code, Problem};
 
@@ -33,11 +34,12 @@ impl Detached {
         let Ok(permit) = self.0.clone().try_acquire_owned() else {
             return Err(Problem::new(Code::Overloaded, "too many changes are in progress"));
         };
-        let task = tasks.spawn(async move {
+        let work = async move {
             let response = next.run(request).await;
             drop(permit);
             response
-        });
+        };
+        let task = tasks.spawn(work.in_current_span());
         task.await.map_err(|error| Problem::internal("cannot answer a request", &error))
     }
 }

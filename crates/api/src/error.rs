@@ -178,7 +178,7 @@ impl From<LeaseError> for Problem {
                 Problem::new(Code::ProviderUnavailable, error.to_string())
                     .retry_after(retry_after.as_secs())
             }
-            LeaseError::Provider { source, .. } => of_provider(&error, source),
+            LeaseError::Provider { source, .. } => of_provider(&format!("{error}: "), source),
             LeaseError::Refused(refused) => Problem::from(refused.clone()),
             LeaseError::Store(error) => Problem::from(error.clone()),
             LeaseError::Stopping => Problem::new(Code::Stopping, error.to_string()),
@@ -186,8 +186,8 @@ impl From<LeaseError> for Problem {
     }
 }
 
-fn of_provider(error: &LeaseError, source: &ProviderError) -> Problem {
-    let mut detail = format!("{error}: {source}");
+fn of_provider(prefix: &str, source: &ProviderError) -> Problem {
+    let mut detail = format!("{prefix}{source}");
     let mut cause = std::error::Error::source(source);
     while let Some(why) = cause {
         detail.push_str(&format!(": {why}"));
@@ -277,6 +277,7 @@ impl From<FileError> for Problem {
             FileError::Full { .. } => Code::QuotaExceeded,
             FileError::Changed { .. } => Code::VersionConflict,
             FileError::NotSupported { .. } => Code::NotSupported,
+            FileError::Provider(source) => return of_provider("", source),
             FileError::NoSpace => Code::DiskFull,
             FileError::Unavailable { reason } | FileError::DiskFailed { reason, .. } => {
                 tracing::warn!(reason, "the file store is unavailable");
@@ -327,7 +328,8 @@ impl From<StoreError> for Problem {
 impl From<VolumeError> for Problem {
     fn from(error: VolumeError) -> Problem {
         let code = match &error {
-            VolumeError::BadName => Code::InvalidRequest,
+            VolumeError::BadName | VolumeError::BadSize => Code::InvalidRequest,
+            VolumeError::NeedsRoot => Code::NotSupported,
             VolumeError::Exists { .. } => Code::Conflict,
             VolumeError::TooMany => Code::TooManyRequests,
             VolumeError::Disk { doing, .. } => return Problem::internal(doing, &error),

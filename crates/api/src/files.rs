@@ -21,7 +21,7 @@ use super::{
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use engine::project::InstanceFiles;
-use files::{Above, SearchLimits, Tree, TreePath, memory::Expect};
+use files::{Above, RemoteDirectory, SearchLimits, Tree, TreePath, memory::Expect};
 use machine::with_identity_of;
 use model::{InstanceState, LeaseId, ThreadId};
 
@@ -61,15 +61,27 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     if lease.provider == "local" {
         return Ok(InstanceFiles::At("/".into()));
     }
+    let not_running = "no instance is running; the next exec starts one";
+    if provider.scripts().is_some() {
+        let files = match lease.instance() {
+            Some((instance, InstanceState::Running)) => {
+                let files = RemoteDirectory::new(provider.clone(), instance.clone());
+                files.ok_or("the provider has no access to files")
+            }
+            Some((_, InstanceState::Paused)) => Err("the instance is paused; resume it first"),
+            Some(_) | None => Err(not_running),
+        };
+        return Ok(InstanceFiles::Remote(files));
+    }
     let Some((instance, InstanceState::Running | InstanceState::Paused)) = lease.instance() else {
-        return Ok(nowhere("no instance is running; the next exec starts one"));
+        return Ok(nowhere(not_running));
     };
     let no_files = nowhere("files of this provider can only be accessed by exec");
     let Some(mounts) = provider.mounts() else { return Ok(no_files) };
     Ok(match mounts.root(instance).await {
         Ok(Some(root)) => InstanceFiles::InSandbox { root, identity: with_identity_of },
         Ok(None) => no_files,
-        Err(_) => nowhere("no instance is running; the next exec starts one"),
+        Err(_) => nowhere(not_running),
     })
 }
 

@@ -33,7 +33,9 @@ use super::{
     idempotency::Scope,
     origin::{FetchSite, RequestOrigin, fetch_site, host, host_allowed, origin},
     pass::Pass,
-    preview, query, sign_in_page,
+    preview, query,
+    request_span::{REQUEST_ID, RequestSpans},
+    sign_in_page,
     slow_body::{self, Rate},
 };
 
@@ -88,8 +90,10 @@ pub async fn guard(State(state): State<GuardState>, request: Request, next: Next
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let wants_page = sign_in_page::is_wanted(&method, request.uri().path(), request.headers());
     let request = if door.is_some() { request.map(drain::on_drop) } else { request };
+    let spans = RequestSpans::new(&request, route);
 
-    let mut response = match AssertUnwindSafe(admit(&state, request, next)).catch_unwind().await {
+    let admitted = AssertUnwindSafe(admit(&state, request, next)).catch_unwind();
+    let mut response = match spans.instrument(admitted).await {
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => match door {
             Some(door) => door.refuse(problem),
@@ -103,12 +107,13 @@ pub async fn guard(State(state): State<GuardState>, request: Request, next: Next
     };
     let status = response.status();
     app.metrics.request(&method, route, status.as_u16(), started.elapsed());
-    tracing::debug!(%method, route, status = status.as_u16(), elapsed = ?started.elapsed());
+    spans.end(&method, route, status, started.elapsed());
 
     if response.extensions().get::<Proxied>().is_some() {
         return response;
     }
     let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, spans.id().clone());
     for (name, value) in SECURITY_HEADERS {
         // A route may set a policy of its own.
         headers
@@ -293,7 +298,7 @@ fn bound_body(
 fn is_file_upload(method: &Method, path: &str, doors: &Doors) -> bool {
     let native = match *method {
         Method::PUT => path.ends_with("/fs/write") || path.contains("/memories/"),
-        Method::POST => path == "/api/projects/import",
+        Method::POST => matches!(path, "/api/projects/import" | "/api/images/builds"),
         _ => false,
     };
     native || doors.iter().any(|door| door.is_file_upload(method, path))

@@ -28,6 +28,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::{
     door::Addressee,
@@ -119,8 +120,8 @@ impl KeyedRequests {
         parts.extensions.insert(Keyed { key, begun, named: named.clone() });
         let request = Request::from_parts(parts, Body::from(body));
         let store = store.clone();
-        let task =
-            tasks.spawn(async move { respond(running, &named, &store, request, next).await });
+        let work = async move { respond(running, &named, &store, request, next).await };
+        let task = tasks.spawn(work.in_current_span());
         match task.await {
             Ok(answered) => answered,
             Err(error) => {

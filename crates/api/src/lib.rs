@@ -27,6 +27,7 @@ mod handoffs;
 mod header_rules;
 mod health;
 pub mod idempotency;
+pub mod images;
 mod input;
 mod interactive;
 pub mod key;
@@ -53,6 +54,7 @@ mod query;
 mod readiness;
 mod receipt;
 mod removal;
+mod request_span;
 mod sandboxes;
 mod search;
 mod secrets;
@@ -73,8 +75,10 @@ mod threads;
 pub mod transfer;
 mod ws;
 
+use std::sync::Arc;
+
 use axum::{
-    Router,
+    Extension, Router,
     extract::{Request, State},
     http::{Method, Uri},
     middleware::{self, Next},
@@ -90,7 +94,7 @@ pub use terminals::check_env;
 use error::{Code, Problem};
 
 /// Returns all native routes with their document. They expect what the guard adds to a request.
-pub fn native_routes(app: &App) -> Router {
+pub fn native_routes(app: &App, builder: Arc<dyn images::ImageBuilder>) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(openapi::base())
         .merge(health::routes())
         .merge(login::routes())
@@ -113,6 +117,7 @@ pub fn native_routes(app: &App) -> Router {
         .merge(egress::routes())
         .merge(leases::routes())
         .merge(snapshots::routes())
+        .merge(images::routes())
         .merge(providers::routes())
         .merge(events::routes())
         .merge(projects::routes())
@@ -125,6 +130,7 @@ pub fn native_routes(app: &App) -> Router {
         .split_for_parts();
     let document = openapi::text(&openapi::finish(document, &app.url));
     router
+        .layer(Extension(builder))
         .merge(older::routes())
         .route("/openapi.json", axum::routing::get(openapi::serve).with_state(document))
         .method_not_allowed_fallback(wrong_method)

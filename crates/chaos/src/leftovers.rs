@@ -58,11 +58,15 @@ impl Traces {
         let home = directory.home().to_string_lossy().into_owned();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let below = format!(" {home}/");
-        left.extend(mounts.lines().filter(|l| l.contains(&below)).map(|l| format!("mount {l}")));
+        // Disks of workspaces belong to projects, which exist.
+        let workspaces = format!("{home}/workspaces/");
+        let is_left = |line: &&str| line.contains(&below) && !line.contains(&workspaces);
+        left.extend(mounts.lines().filter(is_left).map(|line| format!("mount {line}")));
         for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let file = fs::read_to_string(device.path().join("loop/backing_file"));
-            if let Some(file) = file.ok().filter(|f| f.starts_with(&home) && !f.contains("/warm-"))
-            {
+            if let Some(file) = file.ok().filter(|f| {
+                f.starts_with(&home) && !f.contains("/warm-") && !f.starts_with(&workspaces)
+            }) {
                 left.insert(format!("loop device of {}", file.trim()));
             }
         }

@@ -156,6 +156,13 @@ pub fn name(id: u64) -> String {
     if id == 0 { "nothing".to_owned() } else { format!("c{}n{}", (id >> 32) - 1, id & 0xffff_ffff) }
 }
 
+/// Returns the name of a file that commands write to. It is of this run, because the sandboxes of a vendor that is not
+/// isolated share a directory with those of other runs.
+#[must_use]
+pub fn file(kind: &str, of: impl std::fmt::Display) -> String {
+    format!("{kind}-{}-{of}", std::process::id())
+}
+
 /// Parses a name that [`name`] returned.
 #[must_use]
 pub fn parse_name(name: &str) -> Option<u64> {

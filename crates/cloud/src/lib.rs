@@ -23,7 +23,9 @@ mod line;
 mod mirror;
 mod multipart;
 mod pipe;
+mod reached;
 mod remote;
+mod scripts;
 mod vendor;
 mod webhook;
 mod websocket;
@@ -50,8 +52,10 @@ use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
     Capabilities, Connection, Created, Found, HostConnection, ImageShell, Intent, Metrics,
-    MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, TerminalMounts,
+    MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Scripts,
+    TerminalMounts,
 };
+use reached::Reached;
 use remote::Remotes;
 use vendor::{Execute, Vendor, VendorLabels, VendorSandbox};
 
@@ -135,6 +139,7 @@ struct CloudInner {
     remotes: Remotes,
     making: KeyedLock,
     measured: Mutex<HashMap<InstanceId, (Instant, Metrics)>>,
+    reached: Reached,
 }
 
 impl Cloud {
@@ -175,6 +180,7 @@ impl Cloud {
             remotes: Remotes::new(options.home.join("remote")),
             making: KeyedLock::default(),
             measured: Mutex::default(),
+            reached: Reached::default(),
             options,
         })))
     }
@@ -438,6 +444,7 @@ impl Cloud {
     async fn end(&self, instance: &Instance) -> Result<(), ProviderError> {
         let doing = "delete a sandbox";
         self.0.measured.lock().remove(&instance.instance_id);
+        self.0.reached.forget(&instance.instance_id);
         self.0.remotes.remove(&instance.instance_id);
         if !instance.reference.is_empty() {
             let killed = self.0.vendor.delete(&instance.reference).await;
@@ -552,6 +559,7 @@ impl Provider for Cloud {
             }
             // Stop all calls to the sandbox first: some vendors would resume it.
             self.0.remotes.pause(&instance.instance_id);
+            self.0.reached.forget(&instance.instance_id);
             let paused = self.0.vendor.pause(&sandbox.id).await;
             paused.map_err(|fault| {
                 self.0.remotes.resume(&instance.instance_id);
@@ -604,6 +612,10 @@ impl Provider for Cloud {
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
         let refused = |reason| ProviderError::Refused { doing: "accept the settings", reason };
         self.0.vendor.accepts(spec).map_err(refused)
+    }
+
+    fn scripts(&self) -> Option<&dyn Scripts> {
+        Some(self)
     }
 
     fn mounts(&self) -> Option<&dyn Mounts> {

@@ -130,13 +130,20 @@ struct CommandCopy {
     keep: Keep,
     stdout: Option<Output>,
     stderr: Option<Output>,
+    /// The length of both streams at the end of the command, which its receipt has if it is small.
+    at_end: Option<u64>,
     /// The length of both streams, once the host has reported it.
     total: Option<u64>,
 }
 
 impl CommandCopy {
     fn new(terminal: String, keep: Keep) -> Self {
-        Self { terminal, keep, stdout: None, stderr: None, total: None }
+        Self { terminal, keep, stdout: None, stderr: None, at_end: None, total: None }
+    }
+
+    /// Returns whether the receipt has the whole output.
+    fn is_in_receipt(&self) -> bool {
+        self.total.is_some_and(|total| total <= MAX_RECEIPT_BYTES && self.at_end == self.total)
     }
 }
 
@@ -235,7 +242,7 @@ impl Mirror {
         let mut state = self.state.lock();
         match state.commands.get(&command) {
             None => return true,
-            Some(copied) if copied.total.is_some_and(|total| total <= MAX_RECEIPT_BYTES) => {
+            Some(copied) if copied.is_in_receipt() => {
                 state.commands.remove(&command);
                 return true;
             }
@@ -335,6 +342,12 @@ impl Mirror {
                     && offset <= output.written()
                 {
                     copy(output, offset, &bytes);
+                }
+                true
+            }
+            Event::Done { command, stdout_bytes, stderr_bytes, .. } => {
+                if let Some(copied) = self.state.lock().commands.get_mut(&command) {
+                    copied.at_end = Some(stdout_bytes + stderr_bytes);
                 }
                 true
             }

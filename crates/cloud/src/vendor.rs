@@ -109,6 +109,10 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         bytes: Bytes,
         progress: Option<UploadProgress>,
     ) -> VendorReply<'a, ()>;
+    /// Returns how many bytes of output a command should print at most.
+    fn max_output_bytes(&self) -> usize {
+        4 << 20
+    }
     /// Returns the usage of the whole sandbox, if the vendor reports it.
     fn usage<'a>(&'a self, sandbox: &'a VendorSandbox) -> VendorReply<'a, Option<VendorUsage>> {
         let _ = sandbox;

@@ -21,7 +21,7 @@ use serde::Serialize;
 pub use address::Scheme;
 pub use settings::{
     AgentBay, Containers, Daytona, E2b, History, Memories, Policy, ProjectLimits, PulledImages,
-    RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
+    RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles, VolumeDefaults,
 };
 pub use value::{
     LogFormat, LogLevel, RouteBackend, Secret, SessionExpiryAction, VendorRuntime, parse_duration,
@@ -104,6 +104,9 @@ pub enum ConfigError {
     /// The webhook is not a URL.
     #[error("notify.webhook must begin with http:// or https://")]
     WebhookUrl,
+    /// The receiver of traces is not a URL.
+    #[error("telemetry.otlp_endpoint must begin with http:// or https://")]
+    TelemetryUrl,
     /// Requests to the webhook could be forged.
     #[error(
         "notify.webhook needs notify.secret, the key of its signatures; set it in the environment as STEAD_NOTIFY_SECRET"
@@ -157,8 +160,8 @@ pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
     if let Some(home) = default_home(&sources.environment) {
         chosen.insert("home", (home.display().to_string(), Origin::Default));
     }
-    // The variables that the vendors' own programs read.
-    for (key, name) in table::KEYS {
+    // The variables that the vendors' own programs and other standards read.
+    for (key, name) in table::KEYS.iter().chain(table::STANDARD_VARIABLES) {
         if let Some(value) = sources.environment.get(*name) {
             chosen.insert(key, (value.clone(), Origin::Environment((*name).to_owned())));
         }
@@ -233,6 +236,11 @@ pub fn load(sources: &ConfigSources) -> Result<Loaded, ConfigError> {
         if settings.notify.secret.reveal().is_empty() {
             return Err(ConfigError::UnsignedWebhook);
         }
+    }
+    if let Some(receiver) = &settings.telemetry.otlp_endpoint
+        && !["http://", "https://"].iter().any(|scheme| receiver.starts_with(scheme))
+    {
+        return Err(ConfigError::TelemetryUrl);
     }
     let encrypted = settings.scheme() == Scheme::Https || settings.behind_proxy;
     if !encrypted && !settings.listen.ip().is_loopback() {

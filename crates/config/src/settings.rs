@@ -34,12 +34,14 @@ pub struct Settings {
     pub sandbox: SandboxDefaults,
     pub docker: Containers,
     pub image: PulledImages,
+    pub volume: VolumeDefaults,
     pub e2b: E2b,
     pub daytona: Daytona,
     pub agentbay: AgentBay,
     pub project: ProjectLimits,
     pub memory: Memories,
     pub notify: Notify,
+    pub telemetry: Telemetry,
     pub history: History,
 }
 
@@ -99,6 +101,13 @@ pub struct PulledImages {
     pub cache: u64,
     /// Maximum size of all images in bytes.
     pub max_total: u64,
+}
+
+/// Volumes that sandboxes share.
+#[derive(Debug, Clone)]
+pub struct VolumeDefaults {
+    /// Size in bytes of a volume that is created without one; 0 for none.
+    pub size: u64,
 }
 
 /// Sandboxes of E2B.
@@ -256,6 +265,13 @@ pub struct Notify {
     pub webhook: Option<String>,
     /// Key of the signature.
     pub secret: Secret,
+}
+
+/// Traces of requests.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    /// URL of an OTLP receiver; without it nothing is traced.
+    pub otlp_endpoint: Option<String>,
 }
 
 /// Retention of terminal state versions.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 use super::{
     settings::{
         AgentBay, Containers, Daytona, E2b, History, Memories, Notify, Policy, ProjectLimits,
-        PulledImages, RequestLimits, SandboxDefaults, Settings, TerminalLimits, TlsFiles,
+        PulledImages, RequestLimits, SandboxDefaults, Settings, Telemetry, TerminalLimits,
+        TlsFiles, VolumeDefaults,
     },
     value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
 };
@@ -24,6 +25,10 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ("daytona.key", "DAYTONA_API_KEY"),
     ("agentbay.key", "AGENTBAY_API_KEY"),
 ];
+
+/// Settings that have another variable by a common standard.
+pub(super) const STANDARD_VARIABLES: &[(&str, &str)] =
+    &[("telemetry.otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")];
 
 /// The secret settings that no vendor's program reads.
 pub(super) const OWN_SECRETS: &[&str] = &["notify.secret"];
@@ -146,6 +151,8 @@ settings! {
         "size up to which layers that no image needs any more are kept for the next pull";
     "image.max_total" = "64GiB" => image.max_total,
         "size of all pulled images above which those that no sandbox uses are removed, the least recently used first";
+    "volume.size" = "10GiB" => volume.size,
+        "size of a volume that is created without one; 0 for none. Needs root";
     "e2b.key" = "" => e2b.key,
         "API key of E2B; without it the provider e2b is off (also read from E2B_API_KEY)";
     "e2b.endpoint" = "auto" => e2b.endpoint,
@@ -224,6 +231,8 @@ settings! {
         "URL that receives a signed POST for every hand-off that an agent opens; empty disables it";
     "notify.secret" = "" => notify.secret,
         "key of the signature (HMAC-SHA-256) of notify.webhook's requests";
+    "telemetry.otlp_endpoint" = "" => telemetry.otlp_endpoint,
+        "URL of an OpenTelemetry receiver (OTLP over HTTP) for traces; empty disables it; OTEL_EXPORTER_OTLP_ENDPOINT sets it, too";
     "history.versions" = "1000" => history.versions,
         "state versions kept per terminal";
     "history.age" = "30d" => history.age,
@@ -290,6 +299,7 @@ pub(super) fn blank() -> Settings {
             cache: 0,
             max_total: 0,
         },
+        volume: VolumeDefaults { size: 0 },
         e2b: E2b {
             key: Secret::default(),
             endpoint: String::new(),
@@ -337,6 +347,7 @@ pub(super) fn blank() -> Settings {
             max_entry_bytes: 0,
         },
         notify: Notify { webhook: None, secret: Secret::default() },
+        telemetry: Telemetry { otlp_endpoint: None },
         history: History { versions: 0, age: Duration::ZERO },
     }
 }

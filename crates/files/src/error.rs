@@ -2,6 +2,7 @@
 
 use std::io;
 
+use provider::ProviderError;
 use rustix::io::Errno;
 
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum FileError {
     /// The disk does not confirm that the content is stored.
     #[error("the disk failed to store {path:?}: {reason}")]
     DiskFailed { path: String, reason: String },
+    /// The provider of the instance that has the files failed.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
     /// A temporary failure; a retry may succeed.
     #[error("the memories are unavailable: {reason}")]
     Unavailable { reason: String },
@@ -94,6 +98,7 @@ impl FileError {
             Self::Full { .. }
             | Self::BadPattern { .. }
             | Self::NoSpace
+            | Self::Provider(_)
             | Self::Unavailable { .. } => {}
         }
         self

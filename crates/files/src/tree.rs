@@ -15,8 +15,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
-    Above, Below, Directory, FileEvent, PartialFile, Rows, SearchLimits, SearchResult, Watch,
-    Watched, search::Search,
+    Above, Below, Directory, FileEvent, PartialFile, RemoteDirectory, RemoteWrite, Rows,
+    SearchLimits, SearchResult, Watch, Watched, remote::RemoteFile, search::Search,
 };
 use crate::{
     FileError, FileKind, Relative, Stat, TreePath,
@@ -31,8 +31,12 @@ pub enum Backend {
     State(Arc<Memory>),
     /// Rows of the store.
     Rows(Rows),
+    /// The files of an instance that is not on this machine.
+    Remote(RemoteDirectory),
     /// The files are not accessible, for this reason.
     Nothing(&'static str),
+    /// The path is refused, and not listed, for this reason.
+    Refused(&'static str),
 }
 
 /// A prefix and its backend.
@@ -65,6 +69,7 @@ pub struct Opened {
 
 enum Stored {
     File(std::fs::File),
+    Remote(RemoteFile),
     Bytes(Bytes),
 }
 
@@ -87,6 +92,10 @@ impl Opened {
                 let file = tokio::fs::File::from_std(file).take(max);
                 Content { stat, length, bytes: Box::new(file) }
             }
+            Stored::Remote(file) => {
+                let offset = offset.min(stat.size);
+                Content { stat, length: Some(left), bytes: file.part(offset, left) }
+            }
             Stored::Bytes(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 let length = usize::try_from(left).unwrap_or(0).min(bytes.len() - start);
@@ -102,6 +111,8 @@ impl Opened {
 pub enum Writing {
     /// Into a directory. Boxed, because it moves into blocking calls and back.
     Part(Option<Box<PartialFile>>),
+    /// Into an instance that is not on this machine.
+    Remote(Box<RemoteWrite>),
     /// Into memories or rows, which store only complete files.
     Whole {
         backend: Backend,
@@ -133,7 +144,9 @@ impl Tree {
             Backend::Directory(directory) => blocking(move || directory.stat(&own)).await,
             Backend::State(memory) => memory.stat(&own),
             Backend::Rows(rows) => rows.stat(&own).await,
+            Backend::Remote(remote) => remote.stat(&own).await,
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Refused(what) => return Err(unreachable_at(path, what)),
         };
         match found {
             Ok(stat) => Ok(resolved.in_tree(stat)),
@@ -164,7 +177,9 @@ impl Tree {
             }
             Backend::State(memory) => memory.list(&own, depth, after_own.as_ref(), limit),
             Backend::Rows(rows) => rows.list(&own, depth, after_own.as_ref(), limit).await,
+            Backend::Remote(remote) => remote.list(&own, depth, after_own.as_ref(), limit).await,
             Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Refused(what) => return Err(unreachable_at(path, what)),
         };
         let mut found: Vec<Stat> = match found {
             Ok(found) => found.into_iter().map(|stat| resolved.in_tree(stat)).collect(),
@@ -201,7 +216,11 @@ impl Tree {
             }
             Backend::State(memory) => memory.get(&own).map(|entry| in_memory(entry, &own)),
             Backend::Rows(rows) => rows.get(&own).await.map(|entry| in_memory(entry, &own)),
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => {
+                let opened = remote.open(&own).await;
+                opened.map(|(file, stat)| Opened { stat, source: Stored::Remote(file) })
+            }
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         };
         let mut opened = opened.map_err(|error| client_error(error, path))?;
         opened.stat = resolved.in_tree(opened.stat);
@@ -237,7 +256,12 @@ impl Tree {
                 let now = self.now;
                 Ok(Writing::Whole { backend, path: own, bytes: Vec::new(), expect, now })
             }
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => {
+                let writing = remote.write(&own, above, expect).await;
+                let writing = writing.map_err(|error| client_error(error, path))?;
+                Ok(Writing::Remote(Box::new(writing)))
+            }
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         }
     }
 
@@ -257,7 +281,8 @@ impl Tree {
             }
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => remote.make_directory(&own, above).await,
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         };
         match done {
             Err(FileError::Exists { .. }) if above == Above::Make => {
@@ -279,7 +304,8 @@ impl Tree {
             Backend::Directory(directory) => blocking(move || directory.remove(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => remote.remove(&own).await,
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         };
         done.map_err(|error| client_error(error, path))
     }
@@ -293,7 +319,8 @@ impl Tree {
             Backend::Directory(directory) => blocking(move || directory.remove_tree(&own)).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => remote.remove_tree(&own).await,
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         };
         done.map_err(|error| client_error(error, path))
     }
@@ -318,7 +345,8 @@ impl Tree {
             }
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
-            Backend::Nothing(what) => Err(unreachable_at(from, what)),
+            Backend::Remote(remote) => remote.rename(&from_own, &to_own, expect).await,
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(from, what)),
         };
         done.map_err(|error| source.error_in_tree(error, &target))
     }
@@ -375,7 +403,10 @@ impl Tree {
                 let files = rows.files(&own).await?;
                 search_all(files, pattern, limits, cancelled).await
             }
-            Backend::Nothing(what) => Err(unreachable_at(path, what)),
+            Backend::Remote(remote) => {
+                search_remote(&remote, &own, pattern, limits, cancelled).await
+            }
+            Backend::Nothing(what) | Backend::Refused(what) => Err(unreachable_at(path, what)),
         };
         let mut found = found.map_err(|error| client_error(error, path))?;
         for found in &mut found.matches {
@@ -409,7 +440,13 @@ impl Tree {
                 let what = "files that are stored as rows cannot be watched";
                 return Err(FileError::NotSupported { path: path.to_string(), what });
             }
-            Backend::Nothing(what) => return Err(unreachable_at(path, what)),
+            Backend::Remote(_) => {
+                let what = "files of an instance that is not on this machine cannot be watched";
+                return Err(FileError::NotSupported { path: path.to_string(), what });
+            }
+            Backend::Nothing(what) | Backend::Refused(what) => {
+                return Err(unreachable_at(path, what));
+            }
         };
         Ok(TreeWatch { source, prefix: resolved.tree_prefix() })
     }
@@ -419,7 +456,10 @@ impl Tree {
         for route in &self.routes {
             let Some(below) = whole.below(&route.prefix) else { continue };
             let path = match &route.backend {
-                Backend::Directory(_) | Backend::Nothing(_) => below,
+                Backend::Directory(_)
+                | Backend::Remote(_)
+                | Backend::Nothing(_)
+                | Backend::Refused(_) => below,
                 Backend::State(_) | Backend::Rows(_) => whole.clone(),
             };
             return Ok(Resolved { route, backend: &route.backend, path });
@@ -443,9 +483,18 @@ impl Tree {
 
     /// Returns the names directly below a path that lead to routes.
     fn routes_below(&self, path: &TreePath) -> impl Iterator<Item = String> {
+        let listed = |route: &&Route| match route.backend {
+            Backend::Refused(_) => false,
+            Backend::Directory(_)
+            | Backend::State(_)
+            | Backend::Rows(_)
+            | Backend::Remote(_)
+            | Backend::Nothing(_) => true,
+        };
         let mut names: Vec<String> = self
             .routes
             .iter()
+            .filter(listed)
             .filter_map(|route| route.prefix.below(path.relative()))
             .filter(|rest| !rest.is_root())
             .filter_map(|rest| rest.as_str().split('/').next().map(str::to_owned))
@@ -469,7 +518,10 @@ struct Resolved<'a> {
 impl Resolved<'_> {
     fn is_route(&self) -> bool {
         match self.backend {
-            Backend::Directory(_) | Backend::Nothing(_) => self.path.is_root(),
+            Backend::Directory(_)
+            | Backend::Remote(_)
+            | Backend::Nothing(_)
+            | Backend::Refused(_) => self.path.is_root(),
             Backend::State(_) | Backend::Rows(_) => self.path == self.route.prefix,
         }
     }
@@ -477,9 +529,10 @@ impl Resolved<'_> {
     /// Converts a path of the tree to a path of the backend.
     fn own(&self, path: &TreePath) -> Option<Relative> {
         match self.backend {
-            Backend::Directory(_) | Backend::Nothing(_) => {
-                path.relative().below(&self.route.prefix)
-            }
+            Backend::Directory(_)
+            | Backend::Remote(_)
+            | Backend::Nothing(_)
+            | Backend::Refused(_) => path.relative().below(&self.route.prefix),
             Backend::State(_) | Backend::Rows(_) => Some(path.relative().clone()),
         }
     }
@@ -487,7 +540,12 @@ impl Resolved<'_> {
     /// Returns the prefix of the backend's paths in the tree.
     fn tree_prefix(&self) -> String {
         match self.backend {
-            Backend::Directory(_) | Backend::Nothing(_) if !self.route.prefix.is_root() => {
+            Backend::Directory(_)
+            | Backend::Remote(_)
+            | Backend::Nothing(_)
+            | Backend::Refused(_)
+                if !self.route.prefix.is_root() =>
+            {
                 format!("/{}/", self.route.prefix)
             }
             _ => "/".into(),
@@ -532,6 +590,7 @@ impl Writing {
                 *slot = Some(part);
                 written
             }
+            Writing::Remote(writing) => writing.write(&more).await,
             Writing::Whole { bytes, path, .. } => {
                 if bytes.len() + more.len() > MAX_BUFFERED_BYTES {
                     let limit = MAX_BUFFERED_BYTES as u64;
@@ -552,13 +611,20 @@ impl Writing {
             Writing::Part(None) => {
                 Err(FileError::Unavailable { reason: "the write was interrupted".into() })
             }
+            Writing::Remote(writing) => {
+                let path = TreePath::parse(&format!("/{}", writing.path()))?;
+                writing.finish().await.map_err(|error| client_error(error, &path))
+            }
             Writing::Whole { backend, path, bytes, expect, now } => {
                 let tree_path = TreePath::parse(&format!("/{path}"))?;
                 let change = MemoryChange::Put { path, bytes: bytes.into(), expect };
                 let done = match backend {
                     Backend::State(memory) => memory.change(change).await,
                     Backend::Rows(rows) => rows.change(change, now).await,
-                    Backend::Directory(_) | Backend::Nothing(_) => return Ok(None),
+                    Backend::Directory(_)
+                    | Backend::Remote(_)
+                    | Backend::Nothing(_)
+                    | Backend::Refused(_) => return Ok(None),
                 };
                 done.map(Some).map_err(|error| client_error(error, &tree_path))
             }
@@ -637,6 +703,23 @@ async fn search_all(
         Ok(search.finish())
     })
     .await
+}
+
+async fn search_remote(
+    remote: &RemoteDirectory,
+    path: &Relative,
+    pattern: String,
+    limits: SearchLimits,
+    cancelled: Arc<AtomicBool>,
+) -> Result<SearchResult, FileError> {
+    // A bad pattern is refused before anything is fetched.
+    Search::new(&pattern, limits, &cancelled)?;
+    let texts = remote.texts(path).await?;
+    let mut found = search_all(texts.files, pattern, limits, cancelled).await?;
+    if texts.is_cut {
+        found.stopped.get_or_insert("the limit of bytes is reached");
+    }
+    Ok(found)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -67,7 +67,10 @@ impl ImageStore {
             }
             let is_needed =
                 |id: &ContentDigest| in_use.contains(id) || room.image.as_ref() == Some(id);
-            let Some(oldest) = images.iter().position(|listed| !is_needed(&listed.image.id)) else {
+            // No registry has an image that was built here: only its owner removes it.
+            let may_go =
+                |listed: &ListedImage| !is_needed(&listed.image.id) && !listed.image.is_built();
+            let Some(oldest) = images.iter().position(may_go) else {
                 break;
             };
             let oldest = images.remove(oldest);

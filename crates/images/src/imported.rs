@@ -82,6 +82,13 @@ impl ImportedImages {
         Ok(names)
     }
 
+    /// The root directory of an image.
+    #[must_use]
+    pub fn root(&self, name: &str) -> Option<PathBuf> {
+        let root = self.dir.join(name).join(ROOTFS);
+        root.is_dir().then_some(root)
+    }
+
     /// Copies a directory, or unpacks an archive with `tar`, as an image. If that is an OCI image layout, its
     /// image is unpacked, unless it has more bytes than `max_bytes`.
     ///

@@ -1,4 +1,4 @@
-//! Images of sandboxes: imported by an operator, or pulled from OCI registries, verified, unpacked and
+//! Images of sandboxes: imported by an operator, built here, or pulled from OCI registries, verified, unpacked and
 //! garbage-collected.
 //!
 //! ```text
@@ -17,15 +17,18 @@
 //! This crate does not know sandboxes: its caller says which roots are in use.
 
 mod auth;
+mod built;
 mod collect;
 mod digest;
 mod error;
 mod fetch;
 mod http;
 mod imported;
+pub mod inside;
 mod layout;
 mod lock;
 mod manifest;
+mod path_pattern;
 mod reference;
 mod registry;
 mod settings;
@@ -33,12 +36,14 @@ mod store;
 mod tree;
 mod unpack;
 
+pub use built::{BaseImage, UnfinishedImage};
 pub use collect::Collected;
 pub use digest::ContentDigest;
 pub use error::PullError;
 pub use imported::{ExistingImage, ImportError, ImportedImages};
 pub use lock::ImageGuard;
 pub use manifest::PulledImage;
+pub use path_pattern::path_matches;
 pub use reference::{BadReference, ImageReference};
 pub use settings::ImageSettings;
 pub use store::{ImageStore, ImageStoreOptions, ImagesInUse, PullStage};

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// As long as this exists, no layer and no root is removed. The kernel releases it with the process.
 #[derive(Debug, Clone)]
-pub struct ImageGuard(#[expect(dead_code, reason = "held, never read")] Arc<File>);
+pub struct ImageGuard(Arc<File>);
 
 impl ImageGuard {
     /// Waits while files are being removed.
@@ -27,6 +28,15 @@ impl ImageGuard {
         let file = open(path).map_err(PullError::storage("open the lock of the images"))?;
         lock_store(&file, FlockOperation::NonBlockingLockShared, LOCK_TIMEOUT).await?;
         Ok(Self(Arc::new(file)))
+    }
+
+    /// The lock for a program that works for us: it has the lock until it ends, even if this process is killed
+    /// before.
+    ///
+    /// # Errors
+    /// If there are no free descriptors.
+    pub fn for_program(&self) -> io::Result<OwnedFd> {
+        Ok(self.0.try_clone()?.into())
     }
 
     /// Returns `None` while any process uses layers or roots.

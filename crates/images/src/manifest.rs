@@ -142,6 +142,12 @@ pub struct PulledImage {
 }
 
 impl PulledImage {
+    /// Whether it was built here. It has no layers, and no registry has it.
+    #[must_use]
+    pub fn is_built(&self) -> bool {
+        self.layers.is_empty()
+    }
+
     /// The size of its compressed layers.
     #[must_use]
     pub fn bytes(&self) -> u64 {

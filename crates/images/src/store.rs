@@ -288,7 +288,7 @@ impl ImageStore {
         }
     }
 
-    fn record(&self, reference: &ImageReference, image: &PulledImage) -> io::Result<()> {
+    pub(crate) fn record(&self, reference: &ImageReference, image: &PulledImage) -> io::Result<()> {
         let names = open_directory(&self.path("names"))?;
         replace_at(names, &name_file(reference), &serde_json::to_vec_pretty(image)?)
     }
@@ -315,7 +315,7 @@ impl ImageStore {
         Err(PullError::Full { image: image.reference.clone(), max_bytes })
     }
 
-    async fn collect_blocking(&self, room: RoomFor) -> io::Result<()> {
+    pub(crate) async fn collect_blocking(&self, room: RoomFor) -> io::Result<()> {
         let this = self.clone();
         let done = tokio::task::spawn_blocking(move || this.collect_for(&room)).await;
         let collected = done.map_err(io::Error::other).and_then(|done| done)?;

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -24,6 +24,7 @@ use crate::network::{connect, read_log};
 use crate::pool::{self, Pool, Prewarm, WarmSource};
 use crate::spec::SandboxSpec;
 use crate::volume::{self, VolumeMount};
+use crate::workspace::{self, WorkspaceBound};
 use crate::{mount, port, shared_tree, terminal_dir};
 use model::{Instance, InstanceId, LeaseId};
 use provider::{
@@ -146,14 +147,17 @@ impl<K: SandboxKind> Hosted<K> {
     ) -> Result<(), ProviderError> {
         let Instances { home, executable, .. } = self.instances();
         let host = self.instances().host(id).await?;
-        let directories = volumes.iter().map(|volume| volume::data_of(home, volume));
-        let (this, id, directories) = (self.clone(), id.clone(), directories.collect::<Vec<_>>());
-        let pid = host.pid;
+        let (this, id, wanted, pid) = (self.clone(), id.clone(), volumes.to_vec(), host.pid);
+        let directory = home.clone();
         blocking("mount a volume", move || {
+            let found = wanted.iter().map(|volume| volume::data_of(&directory, volume));
+            let found = found.collect::<io::Result<Vec<_>>>()?;
             if mount::has_capabilities(pid)? {
-                shared_tree::share_all(directories.iter().map(PathBuf::as_path))?;
+                shared_tree::share_all(found.iter().map(|(content, _)| content.as_path()))?;
             }
-            this.add_to_quota(&id, directories)
+            // The kernel bounds those with a size.
+            let unlimited = found.into_iter().filter(|(_, has_size)| !has_size);
+            this.add_to_quota(&id, unlimited.map(|(content, _)| content))
         })
         .await?;
         volume::mount_all(home, executable, host.pid, volumes).await
@@ -225,6 +229,24 @@ impl<K: SandboxKind> Hosted<K> {
         self.instances().quota.add(id, directories, limit.unwrap_or(u64::MAX))
     }
 
+    /// Puts the workspace of a project on a disk as large as that of the sandbox. Blocking.
+    fn bound_workspace(
+        &self,
+        id: &InstanceId,
+        workspace: Option<&Path>,
+    ) -> io::Result<WorkspaceBound> {
+        let limit = self.started_limits(id).and_then(|limits| limits.disk_bytes);
+        let (Some(workspace), Some(limit)) = (workspace, limit) else {
+            return Ok(WorkspaceBound::None("it has no limit"));
+        };
+        let bound = workspace::bound(workspace, limit)?;
+        if let WorkspaceBound::None(reason) = bound {
+            let workspace = workspace.display();
+            tracing::warn!(%workspace, reason, "writes to a workspace are checked after the fact");
+        }
+        Ok(bound)
+    }
+
     async fn mount_terminal(
         &self,
         id: &InstanceId,
@@ -237,11 +259,12 @@ impl<K: SandboxKind> Hosted<K> {
         let (image, seen, missing) = blocking("move a terminal into a sandbox", move || {
             let image = this.0.image_settings(&this.instances().dir(&id))?;
             terminal_dir::move_in(&area, wanted.terminal.as_str(), &wanted.dir)?;
+            let bound = this.bound_workspace(&id, wanted.workspace.as_deref())?;
             let (seen, missing) = mount::plan(pid, &wanted.mounts)?;
             if mount::has_capabilities(pid)? {
                 shared_tree::share_all(missing.iter().map(|(outside, _)| outside.as_path()))?;
             }
-            if !missing.is_empty() {
+            if !missing.is_empty() && bound != WorkspaceBound::Disk {
                 this.add_to_quota(&id, missing.iter().map(|(outside, _)| outside.clone()))?;
             }
             Ok((image, seen, missing))

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::MemfdFlags;
 
 use crate::disk::skeleton::TOP;
+use crate::programs::program_name;
 use crate::seccomp::bpf;
 use crate::spec::SandboxCapabilities;
 use crate::sys::MountAccess;
@@ -29,6 +30,14 @@ const MAX_REASON_BYTES: usize = 4096;
 
 /// The directory inside with the host's executable.
 pub(crate) const PROGRAMS: &str = "/.stead";
+
+/// The path inside of the executable that this process was started from, in sandboxes that it starts.
+///
+/// # Errors
+/// If it cannot be examined.
+pub fn program_inside() -> io::Result<PathBuf> {
+    Ok(Path::new(PROGRAMS).join(program_name(Path::new("/proc/self/exe"))?))
+}
 
 /// The host's own directory inside. The short-lived files of its terminals are in it.
 const RUN: &str = "/run/stead";

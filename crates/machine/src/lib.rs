@@ -10,6 +10,7 @@ mod disk;
 pub mod docker;
 mod files;
 mod hosted;
+mod image_build;
 mod instances;
 mod io_limit;
 mod kind;
@@ -34,13 +35,19 @@ mod terminal_dir;
 mod tools;
 mod untrusted_tree;
 pub mod volume;
+mod workspace;
 
 pub use disk::store::ImageUse;
 pub use docker::Docker;
-pub use images::ImageStoreOptions;
+pub use image_build::{ImageBuildError, ImageBuilds};
+pub use images::{
+    BaseImage, ImageReference, ImageSettings, ImageStoreOptions, PullStage, inside, path_matches,
+};
+pub use layout::program_inside;
 pub use namespace::Namespace;
 pub use network::rules::{AddressBlock, EgressTarget};
 pub use pool::Prewarm;
 pub use sandbox_images::{image_store, image_store_options, image_uses};
 pub use spec::{EgressPolicy, SandboxCapabilities, SandboxSpec, is_image_name};
 pub use sys::{with_identity_of, with_rights_of};
+pub use workspace::WorkspaceImages;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
@@ -26,8 +26,7 @@ impl Programs {
 
     /// The file name of a copy of our executable. It changes with the executable.
     pub(crate) fn name(&self) -> io::Result<String> {
-        let found = fs::metadata(&self.executable)?;
-        Ok(format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec()))
+        program_name(&self.executable)
     }
 
     /// Copies our executable on first use, and returns the directory and the file name. Blocks the first
@@ -53,4 +52,10 @@ impl Programs {
         *name = Some(current.clone());
         Ok((self.dir.clone(), current))
     }
+}
+
+/// The file name of the copy of an executable.
+pub(crate) fn program_name(executable: &Path) -> io::Result<String> {
+    let found = fs::metadata(executable)?;
+    Ok(format!("stead-{:x}-{:x}-{:x}", found.ino(), found.size(), found.mtime_nsec()))
 }

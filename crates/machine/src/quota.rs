@@ -1,7 +1,7 @@
 //! Disk quotas for writes of sandboxes outside of their own disks.
 //!
-//! A workspace is a directory of the machine, on a disk that all sandboxes share and that has no quota. So
-//! the free space of that disk is polled. When it shrinks, the writes of each sandbox to its mounted
+//! A volume, or a workspace that is not on a disk of its own, is a directory of the machine, on a disk that all
+//! sandboxes share and that has no quota. So the free space of that disk is polled. When it shrinks, the writes of each sandbox to its mounted
 //! directories are counted. A sandbox that wrote more than its disk limit has its processes killed, except
 //! the host; the files stay.
 

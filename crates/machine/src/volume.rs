@@ -3,6 +3,8 @@
 //! ```text
 //! HOME/volumes/<id>/volume.json   its name, and when it was created
 //! HOME/volumes/<id>/data/         its content, with the user ids of sandboxes
+//! HOME/volumes/<id>/disk.img      with a size: a file system of that size, mounted at disk/ on first use; then
+//!                                 the content is in disk/data/
 //! ```
 //! The directories are the only record of the volumes. A volume is created and removed by one rename. A
 //! directory whose name starts with a dot was left unfinished by a killed server, and the next start
@@ -22,13 +24,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::make_dir;
 use crate::mount::{self, MountState};
-use crate::shared_tree;
+use crate::{shared_tree, workspace};
 use base::shared_users::inside;
 use model::Timestamp;
 use provider::ProviderError;
 
 const MAX_VOLUMES: usize = 10_000;
 const MAX_NAME_BYTES: usize = 128;
+/// Below this, a file system has no room for files.
+const MIN_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 40;
 const FILE: &str = "volume.json";
 const DATA: &str = "data";
 /// System directories, over which no volume is mounted.
@@ -42,6 +47,9 @@ pub struct Volume {
     /// Unique among all volumes.
     pub name: String,
     pub created_at: Timestamp,
+    /// Its size, which the kernel enforces; `None` if it has no limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// Why a volume cannot be listed, created or removed.
@@ -51,6 +59,10 @@ pub enum VolumeError {
     BadName,
     #[error("volume with name {name} already exists")]
     Exists { name: String },
+    #[error("a volume must have a size of {} MiB to {} TiB", MIN_BYTES >> 20, MAX_BYTES >> 40)]
+    BadSize,
+    #[error("a volume with a size needs a server that runs as root")]
+    NeedsRoot,
     #[error("there are {MAX_VOLUMES} volumes; delete one first")]
     TooMany,
     #[error("cannot {doing} a volume")]
@@ -119,6 +131,7 @@ impl Volumes {
         let dir = home.join("volumes");
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                let _ = workspace::detach_disk(&entry.path());
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -155,11 +168,17 @@ impl Volumes {
         Ok(found.or_else(|| all.iter().find(|volume| volume.name == name)).cloned())
     }
 
-    /// Creates a volume. It is on stable storage when this returns. Blocking.
-    pub fn create(&self, name: &str) -> Result<Volume, VolumeError> {
+    /// Creates a volume, with a size if there is one. It is on stable storage when this returns. Blocking.
+    pub fn create(&self, name: &str, bytes: Option<u64>) -> Result<Volume, VolumeError> {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(letter) {
             return Err(VolumeError::BadName);
+        }
+        if bytes.is_some_and(|bytes| !(MIN_BYTES..=MAX_BYTES).contains(&bytes)) {
+            return Err(VolumeError::BadSize);
+        }
+        if bytes.is_some() && !rustix::process::geteuid().is_root() {
+            return Err(VolumeError::NeedsRoot);
         }
         let _alone = self.creating.lock();
         let all = self.all()?;
@@ -173,6 +192,7 @@ impl Volumes {
             id: uuid::Uuid::now_v7().to_string(),
             name: name.to_owned(),
             created_at: Timestamp::now(),
+            bytes,
         };
         let written = self.write(&volume);
         written.map_err(|source| VolumeError::Disk { doing: "create", source })?;
@@ -181,9 +201,18 @@ impl Volumes {
 
     fn write(&self, volume: &Volume) -> io::Result<()> {
         let unfinished = self.dir.join(format!(".{}", volume.id));
-        make_dir(&unfinished.join(DATA))?;
+        make_dir(&unfinished)?;
+        let data = match volume.bytes {
+            Some(bytes) => workspace::create_disk(&unfinished, bytes)?.join(DATA),
+            None => unfinished.join(DATA),
+        };
+        make_dir(&data)?;
         // Any user in a sandbox may use it. Users of the machine cannot access the home.
-        fs::set_permissions(unfinished.join(DATA), fs::Permissions::from_mode(0o777))?;
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o777))?;
+        if volume.bytes.is_some() {
+            rustix::fs::syncfs(File::open(&data)?)?;
+            workspace::detach_disk(&unfinished)?;
+        }
         let mut file = File::create(unfinished.join(FILE))?;
         file.write_all(&serde_json::to_vec(volume)?)?;
         file.sync_all()?;
@@ -200,6 +229,10 @@ impl Volumes {
             return Ok(false);
         }
         let removed = self.dir.join(format!(".{id}"));
+        match workspace::detach_disk(&self.dir.join(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
         match fs::rename(self.dir.join(id), &removed) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             renamed => renamed.map_err(failed)?,
@@ -233,7 +266,7 @@ impl Volumes {
     ) -> io::Result<()> {
         let file = self.open(id, path)?;
         if user.is_some() || group.is_some() {
-            let shared = shared_tree::users_of(&self.data(id))?;
+            let shared = shared_tree::users_of(&self.data(id)?)?;
             let outside = |id: u32| shared.map_or(id, |shared| shared.adopt(id));
             let (user, group) = (user.map(outside), group.map(outside));
             let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
@@ -253,33 +286,42 @@ impl Volumes {
     }
 
     fn open(&self, id: &str, path: &str) -> io::Result<OwnedFd> {
-        let root = rustix::fs::open(self.data(id), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let root = rustix::fs::open(self.data(id)?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         Ok(rustix::fs::openat2(&root, path, flags, Mode::empty(), within)?)
     }
 
-    /// The directory with the content of a volume.
-    #[must_use]
-    pub fn data(&self, id: &str) -> PathBuf {
+    /// The directory with the content of a volume, whose disk is mounted if it has one. Blocking.
+    ///
+    /// # Errors
+    /// If the disk cannot be mounted.
+    pub fn data(&self, id: &str) -> io::Result<PathBuf> {
         data(&self.dir, id)
     }
 }
 
-/// The directory with the content of a mounted volume.
-pub(crate) fn data_of(home: &Path, volume: &VolumeMount) -> PathBuf {
-    data(&home.join("volumes"), &volume.id)
+/// The directory with the content of a mounted volume, and whether the volume has a size. Blocking.
+pub(crate) fn data_of(home: &Path, volume: &VolumeMount) -> io::Result<(PathBuf, bool)> {
+    let volumes = home.join("volumes");
+    let content = data(&volumes, &volume.id)?;
+    let has_size = content != volumes.join(&volume.id).join(DATA);
+    Ok((content, has_size))
 }
 
-fn data(volumes: &Path, id: &str) -> PathBuf {
-    volumes.join(id).join(DATA)
+fn data(volumes: &Path, id: &str) -> io::Result<PathBuf> {
+    let volume = volumes.join(id);
+    Ok(match workspace::mount_disk(&volume)? {
+        Some(disk) => disk.join(DATA),
+        None => volume.join(DATA),
+    })
 }
 
 /// Opens the directory of a volume that is to be mounted. Sandboxes wrote its content, so no link is
 /// followed.
 fn open(home: &Path, volume: &VolumeMount) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-    let mut at = rustix::fs::open(data(&home.join("volumes"), &volume.id), flags, Mode::empty())?;
+    let mut at = rustix::fs::open(data(&home.join("volumes"), &volume.id)?, flags, Mode::empty())?;
     for name in volume.subpath.split('/').filter(|name| !name.is_empty()) {
         match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
             Ok(()) => {
@@ -345,11 +387,11 @@ mod tests {
         let home = home();
         let volumes = Volumes::new(&home);
         assert_eq!(volumes.all().unwrap(), []);
-        let created = volumes.create("cache").unwrap();
-        fs::write(volumes.data(&created.id).join("file"), "kept").unwrap();
-        assert!(matches!(volumes.create("cache"), Err(VolumeError::Exists { .. })));
+        let created = volumes.create("cache", None).unwrap();
+        fs::write(volumes.data(&created.id).unwrap().join("file"), "kept").unwrap();
+        assert!(matches!(volumes.create("cache", None), Err(VolumeError::Exists { .. })));
         for name in ["", "a/b", "..%", &"a".repeat(129)] {
-            assert!(matches!(volumes.create(name), Err(VolumeError::BadName)), "{name}");
+            assert!(matches!(volumes.create(name, None), Err(VolumeError::BadName)), "{name}");
         }
         // Servers that were killed while they created and removed a volume.
         for name in [".half", ".removed"] {
@@ -359,11 +401,54 @@ mod tests {
         assert_eq!(fs::read_dir(home.join("volumes")).unwrap().count(), 1);
         assert_eq!(next.find("cache").unwrap(), Some(created.clone()));
         assert_eq!(next.find(&created.id).unwrap(), Some(created.clone()));
-        assert_eq!(fs::read_to_string(next.data(&created.id).join("file")).unwrap(), "kept");
+        assert_eq!(
+            fs::read_to_string(next.data(&created.id).unwrap().join("file")).unwrap(),
+            "kept"
+        );
         assert!(next.remove(&created.id).unwrap());
         assert!(!next.remove(&created.id).unwrap());
         assert!(!next.remove("../..").unwrap());
         assert_eq!(next.find("cache").unwrap(), None);
+        fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn the_kernel_bounds_a_volume_with_a_size_until_it_is_removed() {
+        let home = home();
+        let volumes = Volumes::new(&home);
+        for bytes in [0, 1 << 20, u64::MAX] {
+            let refused = volumes.create("v", Some(bytes));
+            assert!(matches!(refused, Err(VolumeError::BadSize)), "{bytes}: {refused:?}");
+        }
+        let created = match volumes.create("v", Some(32 << 20)) {
+            Ok(created) => created,
+            Err(error) => {
+                eprintln!("skipped: no volumes with a size on this machine: {error:?}");
+                return fs::remove_dir_all(home).unwrap();
+            }
+        };
+        let mount = |subpath: &str| {
+            let (path, subpath) = ("/a".to_owned(), subpath.to_owned());
+            VolumeMount { id: created.id.clone(), path, subpath }
+        };
+        assert!(open(&home, &mount("below")).is_ok());
+        let data = volumes.data(&created.id).unwrap();
+        let full = fs::write(data.join("big"), vec![7; 40 << 20]).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        fs::write(data.join("big"), "small").unwrap();
+        // The next server finds it mounted, and one after a restart of the machine mounts it again.
+        assert_eq!(Volumes::new(&home).find("v").unwrap(), Some(created.clone()));
+        workspace::detach_disk(&home.join("volumes").join(&created.id)).unwrap();
+        let data = Volumes::new(&home).data(&created.id).unwrap();
+        assert_eq!(fs::read_to_string(data.join("big")).unwrap(), "small");
+        // A server that was killed while it created one.
+        let half = home.join("volumes/.half");
+        fs::create_dir(&half).unwrap();
+        workspace::create_disk(&half, 32 << 20).unwrap();
+        let next = Volumes::new(&home);
+        assert!(!half.exists());
+        assert!(next.remove(&created.id).unwrap());
+        assert_eq!(fs::read_dir(home.join("volumes")).unwrap().count(), 0);
         fs::remove_dir_all(home).unwrap();
     }
 
@@ -394,15 +479,16 @@ mod tests {
     fn links_in_a_volume_never_lead_a_mount_outside() {
         let home = home();
         let volumes = Volumes::new(&home);
-        let created = volumes.create("v").unwrap();
-        std::os::unix::fs::symlink("/etc", volumes.data(&created.id).join("link")).unwrap();
+        let created = volumes.create("v", None).unwrap();
+        std::os::unix::fs::symlink("/etc", volumes.data(&created.id).unwrap().join("link"))
+            .unwrap();
         let of = |subpath: &str| {
             let volume =
                 VolumeMount { id: created.id.clone(), path: "/a".into(), subpath: subpath.into() };
             open(&home, &volume)
         };
         assert!(of("").is_ok() && of("new/one").is_ok());
-        assert!(volumes.data(&created.id).join("new/one").is_dir());
+        assert!(volumes.data(&created.id).unwrap().join("new/one").is_dir());
         assert!(of("link").is_err() && of("link/ssl").is_err());
         fs::remove_dir_all(home).unwrap();
     }

@@ -13,8 +13,8 @@ use crate::{
 /// Shortest time between two notifications about one screen.
 const NOTIFY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Reports each change of the screen that a URI names, until the terminal ends or `updated` returns `false`. The
-/// first event of a terminal is its current screen, which is no change.
+/// Reports each change of the screen that a URI names, until the terminal ends or `updated` returns `false`. Begins with
+/// a report, because the screen may have changed between the client's request and the first event.
 pub(crate) async fn watch<F>(native: NativeApi, uri: String, updated: impl Fn(String) -> F + Send)
 where
     F: Future<Output = bool> + Send,
@@ -31,7 +31,7 @@ where
     let mut events = NativeEvents::new(response.into_body());
     while let Some(event) = events.next().await {
         match event.name.as_str() {
-            "data" | "resize" | "exit" => {
+            "snapshot" | "data" | "resize" | "exit" => {
                 if !updated(uri.clone()).await {
                     return;
                 }

@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::error::ProviderError;
 use super::instance::{
     Capabilities, Connection, CopyTo, Created, EgressLog, Exceeded, Found, HostConnection,
-    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot,
-    TerminalMounts,
+    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits,
+    ScriptOutput, Snapshot, TerminalMounts,
 };
-use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
+use super::traits::{Disks, Egress, Limits, Mounts, Ports, Provider, Scripts};
 use base::outbound::bounded;
 use model::{Instance, LeaseId};
 
@@ -120,6 +120,10 @@ impl Provider for Bounded {
         self.0.ports().map(|_| self as &dyn Ports)
     }
 
+    fn scripts(&self) -> Option<&dyn Scripts> {
+        self.0.scripts().map(|_| self as &dyn Scripts)
+    }
+
     fn mounts(&self) -> Option<&dyn Mounts> {
         self.0.mounts().map(|_| self as &dyn Mounts)
     }
@@ -195,13 +199,42 @@ impl Ports for Bounded {
     }
 }
 
+impl Scripts for Bounded {
+    fn script_directory(&self, instance: &Instance) -> String {
+        inner(self.0.scripts()).script_directory(instance)
+    }
+
+    fn max_output_bytes(&self) -> usize {
+        inner(self.0.scripts()).max_output_bytes()
+    }
+
+    fn run_script<'a>(
+        &'a self,
+        instance: &'a Instance,
+        script: &'a str,
+    ) -> Reply<'a, ScriptOutput> {
+        let reply = inner(self.0.scripts()).run_script(instance, script);
+        within("provider.run_script", CHANGE_TIMEOUT, reply)
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        instance: &'a Instance,
+        path: &'a str,
+        bytes: Vec<u8>,
+    ) -> Reply<'a, ()> {
+        let reply = inner(self.0.scripts()).put_file(instance, path, bytes);
+        within("provider.put_file", COPY_TIMEOUT, reply)
+    }
+}
+
 impl Mounts for Bounded {
     fn mount<'a>(
         &'a self,
         instance: &'a Instance,
         mounts: &'a TerminalMounts,
     ) -> Reply<'a, MountedPaths> {
-        within("provider.mount", CHANGE_TIMEOUT, inner(self.0.mounts()).mount(instance, mounts))
+        within("provider.mount", COPY_TIMEOUT, inner(self.0.mounts()).mount(instance, mounts))
     }
 
     fn root<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Option<PathBuf>> {

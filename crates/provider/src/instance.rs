@@ -144,6 +144,8 @@ pub struct TerminalMounts {
     pub dir: PathBuf,
     /// Directories for the shell, each with its preferred path inside.
     pub mounts: Vec<(PathBuf, PathBuf)>,
+    /// The directory of the project that these belong to.
+    pub workspace: Option<PathBuf>,
 }
 
 /// The paths of [`TerminalMounts`] inside an instance.
@@ -180,6 +182,15 @@ impl MountedPaths {
         let seen = self.seen.iter().find(|(mounted, _)| mounted == outside);
         seen.map_or_else(|| outside.to_owned(), |(_, inside)| inside.clone())
     }
+}
+
+/// The result of a script inside an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptOutput {
+    /// `None` if the script was ended at its time limit.
+    pub exit_code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 /// An instance that was found by our label.

@@ -12,15 +12,17 @@ mod label;
 pub mod local;
 mod registry;
 mod traits;
+mod workspace;
 
 pub use error::ProviderError;
 pub use host_socket::HostSocket;
 pub use instance::{
     Capabilities, Connection, CopyTo, Created, EgressDestination, EgressLog, EgressVerdict,
     Exceeded, Fidelity, Found, HostConnection, ImageShell, Intent, Metrics, MountedPaths, Observed,
-    Profile, Reply, ResourceLimits, Snapshot, TerminalMounts,
+    Profile, Reply, ResourceLimits, ScriptOutput, Snapshot, TerminalMounts,
 };
 pub use label::{read_label, write_label};
 pub use local::Local;
 pub use registry::Providers;
-pub use traits::{Disks, Egress, Limits, Mounts, Ports, Provider};
+pub use traits::{Disks, Egress, Limits, Mounts, Ports, Provider, Scripts};
+pub use workspace::{PlainWorkspaces, WorkspaceDisks};

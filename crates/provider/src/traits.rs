@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::error::ProviderError;
 use super::instance::{
     Capabilities, Connection, CopyTo, Created, EgressLog, Exceeded, Found, HostConnection,
-    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits, Snapshot,
-    TerminalMounts,
+    ImageShell, Intent, Metrics, MountedPaths, Observed, Profile, Reply, ResourceLimits,
+    ScriptOutput, Snapshot, TerminalMounts,
 };
 use model::{Instance, LeaseId};
 
@@ -86,6 +86,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Scripts inside, or `None` if the files of its instances are on this machine.
+    fn scripts(&self) -> Option<&dyn Scripts> {
+        None
+    }
+
     /// Mounted directories, or `None` if paths inside equal those of this machine.
     fn mounts(&self) -> Option<&dyn Mounts> {
         None
@@ -148,6 +153,27 @@ pub trait Egress: Send + Sync {
 pub trait Ports: Send + Sync {
     /// Opens a stream to a port.
     fn dial<'a>(&'a self, instance: &'a Instance, port: u16) -> Reply<'a, Connection>;
+}
+
+/// Short scripts inside an instance that is not on this machine, through which its files are used.
+pub trait Scripts: Send + Sync {
+    /// Returns a directory inside for temporary files. The first script may have to create it.
+    fn script_directory(&self, instance: &Instance) -> String;
+
+    /// Returns how many bytes of standard output one script may print.
+    fn max_output_bytes(&self) -> usize;
+
+    /// Runs a script by `sh`, as the user of the instance's shells. After an error it may have run.
+    fn run_script<'a>(&'a self, instance: &'a Instance, script: &'a str)
+    -> Reply<'a, ScriptOutput>;
+
+    /// Writes a file, and creates its directory.
+    fn put_file<'a>(
+        &'a self,
+        instance: &'a Instance,
+        path: &'a str,
+        bytes: Vec<u8>,
+    ) -> Reply<'a, ()>;
 }
 
 /// Directories of this machine inside an instance.

@@ -24,6 +24,7 @@ use engine::{
     terminal::{self, ShellSetup, Terminals},
 };
 use files::memory::{HotLimits, HotMemories};
+use machine::WorkspaceImages;
 use model::{BackendKind, Env};
 use store::{DeletedRows, Retention, Store};
 
@@ -34,6 +35,7 @@ pub async fn build(
     store: &Store,
     events: Events,
     metrics: &ServerMetrics,
+    disks: Arc<WorkspaceImages>,
     stop: &CancellationToken,
 ) -> anyhow::Result<Engine> {
     let clock = Clock::system();
@@ -46,16 +48,17 @@ pub async fn build(
         RetryPolicy::default(),
         stop.clone(),
     );
-    let home = settings.home.clone();
+    let (home, mounted) = (settings.home.clone(), disks.clone());
     let shell_setup = move |project: &_| {
-        let workspace = workspace(&home, project)?;
+        let workspace = workspace(&home, project, &*mounted)?;
         let memories = workspace.memories.to_string_lossy().into_owned();
         let env = Env::from([(Workspace::MEMORIES_VARIABLE.to_owned(), memories)]);
         let mounts = vec![
             (workspace.repo.clone(), "/workspace".into()),
             (workspace.memories, "/memories/persistent".into()),
         ];
-        Ok(ShellSetup { directory: workspace.repo, env, mounts })
+        let (directory, root) = (workspace.repo, Some(workspace.root));
+        Ok(ShellSetup { directory, env, mounts, workspace: root })
     };
     let terminals = Terminals::new(
         terminal::TerminalSettings {
@@ -86,6 +89,7 @@ pub async fn build(
         clock.clone(),
         events.clone(),
         project_settings(settings),
+        disks,
     );
     let projects = projects.await.context("cannot open the projects")?;
     let removals = Removals::new(

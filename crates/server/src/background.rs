@@ -1,6 +1,6 @@
 //! All periodic tasks of the server.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -12,7 +12,7 @@ use engine::{
     project::{CleanupMode, Projects},
     session::Sessions,
 };
-use machine::{Docker, Namespace, Prewarm, namespace::GOVERNOR_INTERVAL};
+use machine::{Docker, Namespace, Prewarm, WorkspaceImages, namespace::GOVERNOR_INTERVAL};
 use model::Timestamp;
 use store::{DeletedRows, Pruned, Retention, Store};
 
@@ -24,6 +24,12 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Hot memories are unloaded after this time without use.
 const MEMORY_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Time between two searches for disks of workspaces that nothing uses.
+const UNMOUNT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The disk of a workspace is unmounted after this time without use.
+const WORKSPACE_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Time between two deletions of expired history.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -47,6 +53,7 @@ pub struct Background {
 /// The providers of local sandboxes, where available, and whether each keeps a warm pool.
 #[derive(Debug, Clone)]
 pub struct LocalSandboxes {
+    pub workspaces: Arc<WorkspaceImages>,
     pub namespace: Option<(Namespace, Prewarm)>,
     pub containers: Option<(Docker, Prewarm)>,
 }
@@ -105,8 +112,16 @@ impl Background {
 }
 
 impl Background {
-    /// Disk quotas, orphans, the warm pools and the CPU governor.
+    /// Unused workspaces, disk quotas, orphans, the warm pools and the CPU governor.
     fn start_sandbox_tasks(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        let workspaces = self.sandboxes.workspaces.clone();
+        tasks.spawn(every(UNMOUNT_INTERVAL, stop.clone(), move || {
+            let workspaces = workspaces.clone();
+            async move {
+                let unmount = move || workspaces.unmount_idle(WORKSPACE_IDLE_TIMEOUT);
+                let _ = base::task::blocking(unmount).await;
+            }
+        }));
         if let Some((containers, warm)) = self.sandboxes.containers.clone() {
             tasks.spawn(containers.clone().enforce_quotas(stop.clone()));
             tasks.spawn(containers.clone().remove_orphans(stop.clone()));

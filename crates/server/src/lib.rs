@@ -11,6 +11,7 @@ mod line_ends;
 mod listen;
 mod log;
 mod measure;
+mod telemetry;
 mod tls;
 mod vendor_keys;
 mod webhook;
@@ -34,7 +35,7 @@ use api::{
 use background::LocalSandboxes;
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
-use machine::Prewarm;
+use machine::{Prewarm, WorkspaceImages};
 use mcp::FixtureMode;
 use store::Store;
 
@@ -42,12 +43,17 @@ pub use api::Assets;
 pub use compute::{confined, image_options, sandboxes};
 pub use home::{Home, certificate_path, read_address, read_token};
 pub use log::start as start_log;
+pub use telemetry::SpanQueue;
 
 /// How long shutdown waits for responses in progress.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Serves until SIGTERM or SIGINT.
-pub async fn run(mut settings: Settings, assets: Assets) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT. `spans` is what starting the log returned.
+pub async fn run(
+    mut settings: Settings,
+    assets: Assets,
+    spans: Option<SpanQueue>,
+) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     forbid_inspection();
     forbid_writing_by_others();
@@ -79,26 +85,35 @@ pub async fn run(mut settings: Settings, assets: Assets) -> anyhow::Result<()> {
     let compute = compute::gather(&settings, &events).await?;
     let isolation = compute.isolation();
     let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };
+    let disks = Arc::new(WorkspaceImages::new(&settings.home));
     let sandboxes = LocalSandboxes {
+        workspaces: disks.clone(),
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),
     };
-    let engine = assembly::build(&settings, compute, &store, events, &metrics, &stopping).await?;
+    let engine =
+        assembly::build(&settings, compute, &store, events, &metrics, disks.clone(), &stopping)
+            .await?;
     let tasks = TaskTracker::new();
+    if let (Some(spans), Some(url)) = (spans, &settings.telemetry.otlp_endpoint) {
+        let exporter = telemetry::exporter(spans, url, &address);
+        let exporter = exporter.context("cannot set up the client of telemetry.otlp_endpoint")?;
+        tasks.spawn(exporter.run(stopping.clone()));
+    }
     assembly::recover(&engine, &tasks, &stopping).await?;
     assembly::start(&engine, &settings, &store, &metrics, sandboxes, &tasks, &stopping);
     let path = settings.home.clone();
     let access = (auth, shares, Keys::new(&token));
     drop(token);
     let app = App::new(settings, address, store, engine, access, metrics, stopping.clone());
-    let adapter = Adapter::new(app.clone(), &path);
+    let adapter = Adapter::new(app.clone(), &path, image_options(&app.settings));
     let (sandboxes, stop) = (app.sandboxes.clone(), stopping.clone());
     tasks.spawn(async move { sandboxes.run(stop).await });
     let (handoffs, stop) = (app.handoffs.clone(), stopping.clone());
     tasks.spawn(async move { tokio::join!(handoffs.run(stop.clone()), handoffs.notify(stop)) });
     tasks.spawn(adapter::run(adapter.clone(), stopping.clone()));
     let state = GuardState { app: app.clone(), doors: compat::doors(&adapter), assets };
-    let native = api::native_routes(&app);
+    let native = api::native_routes(&app, Arc::new(adapter.clone()));
     let mcp = mcp::routes(
         api::internal_routes(&app, native.clone()),
         &stopping,
@@ -135,6 +150,8 @@ pub async fn run(mut settings: Settings, assets: Assets) -> anyhow::Result<()> {
         if let Err(error) = app.projects.memories().snapshot_all().await {
             tracing::warn!(%error, "cannot write a snapshot of the hot memories; their log is complete");
         }
+        // A backup of a stopped server copies the images.
+        let _ = base::task::blocking(move || disks.unmount_idle(Duration::ZERO)).await;
     };
     tokio::select! {
         () = drained => tracing::info!("stopped"),

@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use config::{LogFormat, LogLevel};
+use super::telemetry::{self, SpanQueue};
+use config::{LogFormat, LogLevel, Settings};
 
 /// The crates that the configured level applies to; a test compares them with the workspace.
 const OUR_CRATES: [&str; 15] = [
@@ -14,8 +15,10 @@ const OUR_CRATES: [&str; 15] = [
 ];
 
 /// Starts logging for the whole process.
-pub fn start(format: LogFormat, level: LogLevel) {
-    let level = match level {
+///
+/// Spans go to the returned queue if the settings name a receiver of traces.
+pub fn start(settings: &Settings) -> Option<SpanQueue> {
+    let level = match settings.log_level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
@@ -29,15 +32,19 @@ pub fn start(format: LogFormat, level: LogLevel) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    let lines = match format {
+    let lines = match settings.log_format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    let (layer, queue) =
+        settings.telemetry.otlp_endpoint.as_ref().map(|_| telemetry::layer()).unzip();
+    let spans = layer.map(|layer| layer.with_filter(telemetry::filter()));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("panic without a message");
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let trace = std::backtrace::Backtrace::capture();
         tracing::error!(location, %trace, "panic: {message}");
     }));
+    queue
 }

@@ -192,6 +192,68 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/images/builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List builds of images. */
+        get: operations["images.list_builds"];
+        put?: never;
+        /**
+         * Build an image from a Dockerfile.
+         * @description The body is a tar archive, compressed with gzip or not, of the files that `COPY` and `ADD` may use, and of the
+         *     Dockerfile. The build runs in a sandbox. When it succeeds, the image replaces the one of its name in one step;
+         *     until then, and if it fails, that one is unchanged. Sandboxes keep the image that they were created from. A Dockerfile
+         *     that is not supported is refused with the number of its line.
+         */
+        post: operations["images.build"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/images/builds/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a build of an image. */
+        get: operations["images.get_build"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/images/builds/{id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream the log of a build.
+         * @description Sends each line as `line` with `{at, level, text}`; the id of the event is the number of lines until there. `end` with
+         *     the build follows the last line.
+         */
+        get: operations["images.stream_build_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/leases": {
         parameters: {
             query?: never;
@@ -1794,7 +1856,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/docs": {
+    "/docs/api": {
         parameters: {
             query?: never;
             header?: never;
@@ -1811,7 +1873,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/docs/page.css": {
+    "/docs/api/page.css": {
         parameters: {
             query?: never;
             header?: never;
@@ -1828,7 +1890,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/docs/page.js": {
+    "/docs/api/page.js": {
         parameters: {
             query?: never;
             header?: never;
@@ -2454,6 +2516,25 @@ export interface components {
             /** @description Time at which the hand-off was answered, was declined or expired; null while it is open. */
             settled_at?: string | null;
         };
+        /**
+         * @description The state of a build.
+         * @enum {string}
+         */
+        ImageBuildStatus: "running" | "succeeded" | "failed";
+        /** @description A build of an image. */
+        ImageBuildView: {
+            /** @description Id of the build. */
+            build_id: string;
+            /** @description Full reference of the image. */
+            image: string;
+            status: components["schemas"]["ImageBuildStatus"];
+            /** @description Why the build failed, with the line of the Dockerfile; null if it did not. */
+            error?: string | null;
+            /** @description Creation time. */
+            created_at: string;
+            /** @description Time of the last change. */
+            updated_at: string;
+        };
         /** @description The result of an import. */
         ImportedProject: {
             /** @description The imported project. */
@@ -2756,6 +2837,25 @@ export interface components {
                 expires_at: string;
                 /** @description Time at which the hand-off was answered, was declined or expired; null while it is open. */
                 settled_at?: string | null;
+            }[];
+            /** @description The `cursor` of the next page; null on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
+        List_ImageBuildView: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /** @description Id of the build. */
+                build_id: string;
+                /** @description Full reference of the image. */
+                image: string;
+                status: components["schemas"]["ImageBuildStatus"];
+                /** @description Why the build failed, with the line of the Dockerfile; null if it did not. */
+                error?: string | null;
+                /** @description Creation time. */
+                created_at: string;
+                /** @description Time of the last change. */
+                updated_at: string;
             }[];
             /** @description The `cursor` of the next page; null on the last page. */
             next_cursor?: string | null;
@@ -4718,6 +4818,148 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HandoffView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "images.list_builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The latest builds of each image */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["List_ImageBuildView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "images.build": {
+        parameters: {
+            query: {
+                /**
+                 * @description Name of the image, as `sandbox.image` names it later: `NAME`, `NAME:TAG` or `REGISTRY/NAME:TAG`.
+                 * @example tools
+                 */
+                name: string;
+                /** @description Path of the Dockerfile among the files. */
+                file?: string;
+                /**
+                 * @description Values for `ARG`, as a JSON object of strings.
+                 * @example {"VERSION":"3"}
+                 */
+                args?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": components["schemas"]["Binary"];
+            };
+        };
+        responses: {
+            /** @description The build, which has started */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageBuildView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "images.get_build": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The build */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageBuildView"];
+                };
+            };
+            /** @description An error; `code` identifies it */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "images.stream_build_log": {
+        parameters: {
+            query?: {
+                /** @description Number of lines to skip. */
+                from?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the build. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of server-sent events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
                 };
             };
             /** @description An error; `code` identifies it */

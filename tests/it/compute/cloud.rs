@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::vendor::{COMMANDERS, Harm, KINDS, Kind, Proxy, Vendor};
 use crate::{
-    harness::{Client, Home, Server, run, wait_for},
+    harness::{Client, Home, Server, run, wait_for, wait_long},
     terminal::exec,
 };
 
@@ -223,6 +223,79 @@ fn an_outage_of_the_vendor_loses_nothing() {
         });
         assert_eq!(done["stdout"], "through\n", "{done}");
         assert_eq!(stdout(&client, "t", "echo $mark"), "kept\n");
+        end(&vendor, kind, &server, &["t"]);
+    }
+}
+
+#[test]
+fn a_command_that_a_vendor_lost_on_its_way_runs_once() {
+    // The vendor confirms input and discards it. The stream breaks before it is sent again.
+    const CONFIRMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+        content-length: 2\r\nconnection: close\r\n\r\n{}";
+    let (vendor, home) = (Vendor::start(), Home::new());
+    let proxy = Proxy::around(vendor.address());
+    let server = vendor.user_through(Kind::E2b, proxy.address, &home);
+    let client = server.client();
+    assert_eq!(stdout(&client, "t", "echo up"), "up\n");
+    let ran = home.path().join("ran");
+    proxy.harm(&[("POST /process.Process/SendInput ", Harm::Answer(CONFIRMED))]);
+    let command = format!("echo once >>{}; echo said", ran.display());
+    let vendor = std::thread::scope(|scope| {
+        let lost = scope.spawn(|| stdout(&client, "t", &command));
+        wait_for("the input to be discarded", || match proxy.left() {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        });
+        let vendor = vendor.restart();
+        assert_eq!(lost.join().unwrap(), "said\n");
+        vendor
+    });
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "once\n");
+    assert_eq!(stdout(&client, "t", "echo next"), "next\n");
+    end(&vendor, Kind::E2b, &server, &["t"]);
+}
+
+#[test]
+fn the_output_of_a_running_command_has_no_end_while_its_vendor_is_away() {
+    for kind in KINDS {
+        let (vendor, home) = (Vendor::start(), Home::new());
+        let server = vendor.user(kind, &home);
+        let client = server.client();
+        let gate = home.path().join("gate");
+        let text =
+            format!("echo early; until [ -e {} ]; do sleep 0.05; done; echo late", gate.display());
+        let body = json!({"command": text, "yield_ms": 500});
+        let ran = client.post("/api/threads/t/exec", body).expect(200);
+        assert_eq!(ran["status"], "running");
+        let target = format!("/api/commands/{}/output", ran["command_id"].as_str().unwrap());
+        assert_eq!(client.get(&format!("{target}?wait_ms=60000")).text(), "early\n");
+        let (address, stopped) = vendor.kill();
+        wait_long("the lease to be unreachable", || {
+            let lease = lease(&client, "t");
+            if lease["reachable"] == false { Ok(()) } else { Err(lease) }
+        });
+        // No bytes, or those that were copied, or a refusal: the command still runs.
+        for from in [0, 3, 6] {
+            let read = client.get(&format!("{target}?from={from}"));
+            match read.status {
+                200 => {
+                    let offsets = ["x-offset", "x-end"].map(|name| read.header(name).unwrap());
+                    assert_eq!(offsets, [from.to_string(), "false".into()], "{}", read.text());
+                    assert!("early\n"[from..].starts_with(&read.text()), "{}", read.text());
+                }
+                _ => assert_eq!(read.problem(503), "unreachable"),
+            }
+        }
+        let vendor = Vendor::start_at(address, stopped);
+        std::fs::write(&gate, "").unwrap();
+        let mut whole = String::new();
+        wait_for("the rest of the output", || {
+            let read = client.get(&format!("{target}?from={}&wait_ms=1000", whole.len()));
+            if read.status == 200 {
+                whole.push_str(&read.text());
+            }
+            if whole == "early\nlate\n" { Ok(()) } else { Err(whole.clone()) }
+        });
         end(&vendor, kind, &server, &["t"]);
     }
 }

@@ -6,6 +6,8 @@ mod commands_only;
 mod containers;
 mod faults;
 mod faulty;
+mod files;
+mod image_build;
 mod images;
 mod lease;
 mod link;

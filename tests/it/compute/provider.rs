@@ -5,6 +5,7 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use cloud::TerminalRuntime;
@@ -17,7 +18,7 @@ use provider::{
 };
 
 use super::{
-    containers,
+    containers, files,
     link::{Link, TICKING},
     local, namespace,
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
@@ -29,12 +30,12 @@ struct Fixture {
     /// The vendor behind the provider.
     vendor: Option<(Kind, Vendor)>,
     home: Home,
-    provider: Box<dyn Provider>,
+    provider: Arc<dyn Provider>,
 }
 
 fn fixtures() -> Vec<Fixture> {
     let plain = Home::new();
-    let provider = Box::new(local(plain.path()));
+    let provider = Arc::new(local(plain.path()));
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
     fixtures.extend(sandboxed());
     fixtures.extend(KINDS.into_iter().filter_map(|kind| at_a_vendor(kind, TerminalRuntime::Host)));
@@ -48,14 +49,14 @@ fn fixtures() -> Vec<Fixture> {
 fn contained() -> impl Iterator<Item = Fixture> {
     engines().into_iter().map(|(_, engine)| {
         let home = Home::new();
-        let provider = Box::new(containers(home.path(), &engine.address()));
+        let provider = Arc::new(containers(home.path(), &engine.address()));
         Fixture { vendor: None, home, provider }
     })
 }
 
 fn at_a_vendor(kind: Kind, runtime: TerminalRuntime) -> Option<Fixture> {
     let (vendor, home) = (Vendor::of(kind)?, Home::new());
-    let provider = Box::new(vendor.provider(kind, home.path(), runtime));
+    let provider = Arc::new(vendor.provider(kind, home.path(), runtime));
     Some(Fixture { vendor: Some((kind, vendor)), home, provider })
 }
 
@@ -67,7 +68,7 @@ fn sandboxed() -> Option<Fixture> {
     let provider = namespace(home.path());
     let missing = Check::inspect(&provider).missing();
     if missing.is_empty() {
-        return Some(Fixture { vendor: None, provider: Box::new(provider), home });
+        return Some(Fixture { vendor: None, provider: Arc::new(provider), home });
     }
     eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
     None
@@ -80,7 +81,7 @@ fn without_cgroup() -> Fixture {
     let script = format!("#!/bin/sh\nexec {} \"$@\" --no-cgroup\n", env!("CARGO_BIN_EXE_stead"));
     std::fs::write(&executable, script).unwrap();
     std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).unwrap();
-    let provider = Box::new(Local::with_executable(home.path(), &executable));
+    let provider = Arc::new(Local::with_executable(home.path(), &executable));
     Fixture { vendor: None, home, provider }
 }
 
@@ -112,7 +113,8 @@ impl Fixture {
         let terminal = TerminalId::fresh();
         let dir = self.home.path().join("terminals").join(terminal.as_str());
         std::fs::create_dir_all(&dir).unwrap();
-        let wanted = TerminalMounts { terminal: terminal.clone(), dir, mounts: vec![] };
+        let wanted =
+            TerminalMounts { terminal: terminal.clone(), dir, mounts: vec![], workspace: None };
         let mounted = match self.provider.mounts() {
             Some(mounts) => mounts.mount(instance, &wanted).await.unwrap(),
             None => MountedPaths::unchanged(&wanted),
@@ -492,6 +494,15 @@ async fn a_lease_can_start_with_a_copy_of_the_files_of_another() {
     }
 }
 
+#[tokio::test]
+async fn files_of_an_instance_are_used_alike_everywhere() {
+    for fixture in fixtures() {
+        let instance = fixture.create(&intent(1)).await;
+        files::check_contract(&files::tree(&fixture.provider, &instance).await).await;
+        fixture.provider.destroy(&instance).await.unwrap();
+    }
+}
+
 /// Callers see exactly the capabilities that each provider has.
 #[tokio::test]
 async fn a_provider_offers_the_abilities_that_it_has() {
@@ -502,12 +513,13 @@ async fn a_provider_offers_the_abilities_that_it_has() {
             provider.limits().is_some(),
             provider.egress().is_some(),
             provider.ports().is_some(),
+            provider.scripts().is_some(),
             provider.mounts().is_some(),
         );
         let expected = match provider.name() {
-            "local" => (false, false, false, true, false),
-            "namespace" | "docker" => (true, true, true, true, true),
-            _ => (false, false, false, false, true),
+            "local" => (false, false, false, true, false, false),
+            "namespace" | "docker" => (true, true, true, true, false, true),
+            _ => (false, false, false, false, true, true),
         };
         assert_eq!(found, expected, "{}", provider.name());
     }

@@ -98,9 +98,19 @@ impl Vendor {
 
     /// Kills the vendor and restarts it on the same address and home.
     pub fn restart(self) -> Vendor {
+        let (address, home) = self.kill();
+        Vendor::start_at(address, home)
+    }
+
+    /// Kills the vendor, and returns what it needs to start again.
+    pub fn kill(self) -> (SocketAddr, Home) {
         let Vendor::Ours(server, home) = self else { panic!("a stand-in keeps no state") };
         let address = server.address;
         server.kill();
+        (address, home)
+    }
+
+    pub fn start_at(address: SocketAddr, home: Home) -> Vendor {
         Vendor::Ours(Server::start_at(&home, address), home)
     }
 

@@ -87,7 +87,7 @@ fn a_browser_that_is_not_signed_in_gets_a_page_that_says_how() {
         server.stranger().request("GET", target).header("accept", accept).send()
     };
     assert_eq!(visit(target).status, 303);
-    let pages = ["/docs", "/metrics", "/openapi.json", "/no/such/page"];
+    let pages = ["/docs/api", "/metrics", "/openapi.json", "/no/such/page"];
     let pages = pages.map(|page| (page, "No valid token"));
     for (target, said) in [(target, "This sign-in link was used")].into_iter().chain(pages) {
         let page = visit(target);

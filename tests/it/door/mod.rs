@@ -14,5 +14,6 @@ mod secrets;
 mod settings;
 mod shares;
 mod stack;
+mod telemetry;
 mod tls;
 mod tokens;

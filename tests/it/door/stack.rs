@@ -123,7 +123,7 @@ fn a_request_needs_exactly_one_valid_host() {
 fn every_response_has_the_security_headers() {
     let home = Home::new();
     let server = Server::start(&home);
-    for target in ["/", "/healthz", "/docs", "/openapi.json", "/nothing/here", "/metrics"] {
+    for target in ["/", "/healthz", "/docs/api", "/openapi.json", "/nothing/here", "/metrics"] {
         for client in [server.client(), server.stranger()] {
             let answer = client.get(target);
             let policy = answer.header("content-security-policy").unwrap();
@@ -177,7 +177,7 @@ fn a_link_signs_a_browser_in_once_and_its_cookie_needs_our_origin() {
         |method: &str, target: &str| stranger.request(method, target).header("cookie", cookie);
     with("GET", "/metrics").header("origin", &own).send().expect_status(200);
     with("GET", "/metrics").header("sec-fetch-site", "same-origin").send().expect_status(200);
-    with("GET", "/docs").header("sec-fetch-site", "none").send().expect_status(200);
+    with("GET", "/docs/api").header("sec-fetch-site", "none").send().expect_status(200);
     assert_eq!(with("GET", "/metrics").send().problem(403), "origin_not_allowed");
     for site in ["cross-site", "same-site"] {
         let answer = with("GET", "/metrics").header("sec-fetch-site", site).send();
@@ -241,9 +241,9 @@ fn the_document_describes_every_response() {
 fn the_pages_need_no_external_resources() {
     let home = Home::new();
     let server = Server::start(&home);
-    let docs = server.client().get("/docs");
+    let docs = server.client().get("/docs/api");
     let mut files = vec![server.stranger().get("/").text(), docs.text()];
-    for part in docs.text().split('"').filter(|part| part.starts_with("/docs/")) {
+    for part in docs.text().split('"').filter(|part| part.starts_with("/docs/api/")) {
         files.push(server.client().get(part).expect_status(200).text());
     }
     assert_eq!(files.len(), 4);

@@ -122,6 +122,12 @@ fn a_session_ends_at_its_maximum_and_a_touch_does_not_help() {
         let now = session(&client, "t");
         if now["status"] == "expired" || now["session_id"] != first { Ok(()) } else { Err(now) }
     });
+    wait_for("the instance to be stopped", || match &lease(&client, "t")["instance"] {
+        Value::Null => Ok(()),
+        other => Err(other.clone()),
+    });
+    // The next session would end in the middle of a slow command.
+    client.put("/api/threads/t", json!({"policy": {"max_duration_s": 3600}})).expect_success();
     is_furnished(&client, "t");
 }
 

@@ -52,7 +52,8 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.end_hosts();
-        if self.0.join("sandboxes").exists() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if self.0.join("sandboxes").exists() || mounts.contains(&*self.0.to_string_lossy()) {
             let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
             let _ = command.args(["namespace", "end"]).arg(&self.0).status();
         }

@@ -91,3 +91,18 @@ fn the_exit_code_of_the_program_is_passed_on() {
     person.sees("exited with status 7");
     assert_eq!(person.ends(), Some(7));
 }
+
+#[test]
+fn a_key_shows_what_the_thread_does_and_who_has_control() {
+    let home = Home::new();
+    let _server = start(&home);
+    let mut person = Person::run(&home, &["attach", "t"]);
+    person.sees("Ctrl-^ shows the status");
+    person.type_text("\x1e");
+    person.sees("[stead: t · idle · you have control]");
+    // The key is no input: the shell does not see it.
+    person.type_text("echo \"<$((6*7))>\"\r");
+    person.sees("<42>");
+    person.type_text("\x1c");
+    assert_eq!(person.ends(), Some(0));
+}

@@ -205,6 +205,10 @@ fn hostile_cases_pass_where_only_commands_run() {
     }
 }
 
+/// How much longer than its limit a case may take: an unoptimized server needs more than ten seconds of a CPU for an
+/// answer with 64 MiB of output. A command whose timeout has no effect takes longer still.
+const UNOPTIMIZED_FACTOR: u64 = 6;
+
 fn all_pass(beside: Beside) {
     let home = Home::new();
     let mut server = match beside {
@@ -356,7 +360,7 @@ fn check(ran: &Value, expect: &Value, took: u64, index: usize, wrong: &mut Vec<S
             "stdout_base64" => Value::String(BASE64_STANDARD.encode(&stdout)) == *value,
             "stdout_len" => json!(stdout.len()) == *value,
             "stderr_len" => json!(stderr.len()) == *value,
-            "max_ms" => took <= value.as_u64().unwrap(),
+            "max_ms" => took <= UNOPTIMIZED_FACTOR * value.as_u64().unwrap(),
             other => panic!("a case has the unknown expectation {other:?}"),
         };
         if !fits {

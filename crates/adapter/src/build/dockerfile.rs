@@ -1,6 +1,6 @@
 //! Parses Dockerfiles with one stage and the instructions that builds support. Pure.
 
-use super::plan::{Base, Plan, Step, expand};
+use super::plan::{Base, CopiedArchives, CopyStep, Plan, Step, expand};
 use crate::wrap::quote;
 use model::Env;
 
@@ -13,66 +13,278 @@ pub struct BadDockerfile {
     pub reason: String,
 }
 
-pub fn parse(text: &str) -> Result<Plan, BadDockerfile> {
-    let mut plan = None;
-    let (mut entrypoint, mut command) = (None, None);
-    let mut args = Env::new();
-    for (line, words) in instructions(text) {
-        let bad = |reason: String| BadDockerfile { line, reason };
-        let (name, rest) = words.split_once(char::is_whitespace).unwrap_or((&words, ""));
-        let (name, rest) = (name.to_ascii_uppercase(), rest.trim());
-        let expanded = |text: &str| expand(text, |name| args.get(name).cloned());
-        if name == "FROM" {
-            if plan.is_some() {
-                return Err(bad("multi-stage builds are not supported".to_owned()));
-            }
-            let image = rest.split_whitespace().find(|word| !word.starts_with("--"));
-            let image = image.ok_or_else(|| bad("FROM names no image".to_owned()))?;
-            plan = Some(empty(Base::Image(expanded(image))));
-            continue;
-        }
-        if name == "ARG" {
-            let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
-            let value = expanded(&split(value).map_err(&bad)?.concat());
-            args.insert(name.to_owned(), value.clone());
-            if let Some(plan) = &mut plan {
-                plan.steps.push(Step::Arg(name.to_owned(), value));
-            }
-            continue;
-        }
-        let plan = plan.as_mut().ok_or_else(|| bad(format!("{name} comes before FROM")))?;
-        match name.as_str() {
-            "RUN" => {
-                let command = shell(without_flags(rest));
-                plan.steps.push(Step::Run { command, user: None });
-            }
-            "ENV" => plan.steps.push(Step::Env(pairs(rest).map_err(&bad)?)),
-            "WORKDIR" => {
-                plan.steps.push(Step::Workdir(expanded(&split(rest).map_err(&bad)?.concat())))
-            }
-            "USER" => plan.steps.push(Step::User(expanded(rest))),
-            "ENTRYPOINT" => entrypoint = Some(shell(rest)),
-            "CMD" => command = Some(shell(rest)),
-            "COPY" | "ADD" => {
-                let reason = format!(
-                    "{name} is not supported: this server receives no files with a Dockerfile; write them \
-                     with RUN, or upload them into a sandbox and create a snapshot of it"
-                );
-                return Err(bad(reason));
-            }
-            "EXPOSE" | "LABEL" | "MAINTAINER" | "STOPSIGNAL" => {
-                plan.remarks.push(format!("line {line}: {name} is ignored"));
-            }
-            _ => return Err(bad(format!("{name} is not supported"))),
-        }
+/// What a Dockerfile is parsed with.
+#[derive(Debug, Clone, Default)]
+pub struct BuildInputs {
+    /// The hash of the archive with the files for `COPY`, if files were uploaded.
+    pub files: Option<String>,
+    /// Values of `ARG` that replace those in the file.
+    pub args: Env,
+}
+
+/// A parsed Dockerfile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dockerfile {
+    pub plan: Plan,
+    pub record: ImageRecord,
+}
+
+/// What a Dockerfile says about its image that no step of the build needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImageRecord {
+    /// The words of the program; `None` if the base's is kept.
+    pub entrypoint: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
+    pub labels: Vec<(String, String)>,
+    /// Ports as in `80/tcp`.
+    pub ports: Vec<String>,
+}
+
+pub fn parse(text: &str, inputs: &BuildInputs) -> Result<Dockerfile, BadDockerfile> {
+    let mut parser = DockerfileParser {
+        inputs,
+        plan: None,
+        record: ImageRecord::default(),
+        variables: Env::new(),
+        shell: None,
+        start: (None, None),
+    };
+    for (line, text) in instructions(text) {
+        parser.add(line, &text).map_err(|reason| BadDockerfile { line, reason })?;
     }
+    let DockerfileParser { plan, record, start, .. } = parser;
     let missing = || BadDockerfile { line: 1, reason: "FROM is missing".to_owned() };
     let mut plan = plan.ok_or_else(missing)?;
-    plan.start = match (entrypoint, command) {
+    plan.start = match start {
         (Some(entrypoint), Some(command)) => Some(format!("{entrypoint} {command}")),
         (entrypoint, command) => entrypoint.or(command),
     };
-    Ok(plan)
+    Ok(Dockerfile { plan, record })
+}
+
+struct DockerfileParser<'a> {
+    inputs: &'a BuildInputs,
+    /// The plan since `FROM`.
+    plan: Option<Plan>,
+    record: ImageRecord,
+    /// The variables of `ARG` and `ENV` until here, without those of the base.
+    variables: Env,
+    /// The words of `SHELL`.
+    shell: Option<Vec<String>>,
+    /// The shell commands of `ENTRYPOINT` and `CMD`.
+    start: (Option<String>, Option<String>),
+}
+
+impl DockerfileParser<'_> {
+    fn add(&mut self, line: usize, text: &str) -> Result<(), String> {
+        let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let (name, rest) = (name.to_ascii_uppercase(), rest.trim());
+        match name.as_str() {
+            "FROM" => return self.from(rest),
+            "ARG" => return self.arg(line, rest),
+            _ => {}
+        }
+        if self.plan.is_none() {
+            return Err(format!("{name} comes before FROM"));
+        }
+        let steps = match name.as_str() {
+            "RUN" => vec![self.run(rest)?],
+            "ENV" => {
+                let pairs = pairs(rest)?;
+                for (name, value) in &pairs {
+                    self.variables.insert(name.clone(), self.expanded(value));
+                }
+                vec![Step::Env(pairs)]
+            }
+            "WORKDIR" => vec![Step::Workdir(split(rest)?.concat())],
+            "USER" if rest.is_empty() => return Err("USER names no user".to_owned()),
+            "USER" => vec![Step::User(rest.to_owned())],
+            "COPY" | "ADD" => self.copy(&name, rest)?,
+            "ENTRYPOINT" => {
+                self.start.0 = Some(shell(rest));
+                self.record.entrypoint = Some(words(rest));
+                // As in Docker, the command of the base belongs to the entry point of the base.
+                self.record.command.get_or_insert_default();
+                vec![]
+            }
+            "CMD" => {
+                self.start.1 = Some(shell(rest));
+                self.record.command = Some(words(rest));
+                vec![]
+            }
+            "LABEL" => {
+                for (name, value) in pairs(rest)? {
+                    let value = self.expanded(&value);
+                    self.record.labels.push((name, value));
+                }
+                self.remark(line, &name)
+            }
+            "EXPOSE" => {
+                for port in self.expanded(rest).split_whitespace() {
+                    self.record.ports.push(exposed(port)?);
+                }
+                self.remark(line, &name)
+            }
+            "SHELL" => {
+                let words = serde_json::from_str::<Vec<String>>(rest).ok();
+                let words = words.filter(|words| !words.is_empty());
+                self.shell = Some(words.ok_or("SHELL needs a list of words in JSON")?);
+                vec![]
+            }
+            "MAINTAINER" | "STOPSIGNAL" => {
+                self.plan_mut().remarks.push(format!("line {line}: {name} is ignored"));
+                vec![]
+            }
+            _ => return Err(format!("{name} is not supported")),
+        };
+        let plan = self.plan_mut();
+        plan.lines.extend(steps.iter().map(|_| line));
+        plan.steps.extend(steps);
+        Ok(())
+    }
+
+    fn plan_mut(&mut self) -> &mut Plan {
+        self.plan.as_mut().expect("instructions before FROM are refused")
+    }
+
+    fn expanded(&self, text: &str) -> String {
+        expand(text, |name| self.variables.get(name).cloned())
+    }
+
+    /// Only images that are built with files record what their programs are.
+    fn remark(&mut self, line: usize, name: &str) -> Vec<Step> {
+        if self.inputs.files.is_none() {
+            self.plan_mut().remarks.push(format!("line {line}: {name} is ignored"));
+        }
+        vec![]
+    }
+
+    fn from(&mut self, rest: &str) -> Result<(), String> {
+        if self.plan.is_some() {
+            return Err("multi-stage builds are not supported".to_owned());
+        }
+        let image = rest.split_whitespace().find(|word| !word.starts_with("--"));
+        let image = self.expanded(image.ok_or("FROM names no image")?);
+        if image == "scratch" {
+            return Err("FROM scratch is not supported: sandboxes need a shell".to_owned());
+        }
+        self.plan = Some(empty(Base::Image(image)));
+        Ok(())
+    }
+
+    fn arg(&mut self, line: usize, rest: &str) -> Result<(), String> {
+        for word in split(rest)? {
+            let (name, value) = word.split_once('=').unwrap_or((&word, ""));
+            let value = match self.inputs.args.get(name) {
+                Some(given) => given.replace('$', "\\$"),
+                None => value.to_owned(),
+            };
+            self.variables.insert(name.to_owned(), self.expanded(&value));
+            if let Some(plan) = &mut self.plan {
+                plan.steps.push(Step::Arg(name.to_owned(), value));
+                plan.lines.push(line);
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, rest: &str) -> Result<Step, String> {
+        let command =
+            without_flags(rest, |flag| match flag.split_once('=').unwrap_or((flag, "")) {
+                ("--network", "default") | ("--security", "sandbox") => Ok(()),
+                (flag, _) => Err(format!("RUN {flag} is not supported")),
+            })?;
+        if command.is_empty() {
+            return Err("RUN names no command".to_owned());
+        }
+        refuse_here_document("RUN", command)?;
+        let command = match (&self.shell, serde_json::from_str::<Vec<String>>(command)) {
+            (Some(shell), Err(_)) => {
+                let words = shell.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+                format!("{words} {}", quote(command))
+            }
+            _ => self::shell(command),
+        };
+        Ok(Step::Run { command, user: None })
+    }
+
+    fn copy(&self, name: &str, rest: &str) -> Result<Vec<Step>, String> {
+        let Some(hash) = &self.inputs.files else {
+            return Err(format!(
+                "{name} is not supported: this server receives no files with a Dockerfile; write them \
+                 with RUN, or upload them into a sandbox and create a snapshot of it"
+            ));
+        };
+        let (mut owner, mut mode) = (None, None);
+        let rest = without_flags(rest, |flag| {
+            match flag.split_once('=').unwrap_or((flag, "")) {
+                ("--chown", value) => owner = Some(value.to_owned()),
+                ("--chmod", value) if value.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) => {
+                    mode = Some(value.to_owned());
+                }
+                ("--chmod", value) => {
+                    return Err(format!(
+                        "{name} --chmod={value} is not supported; use octal digits"
+                    ));
+                }
+                // Only concerns the cache of a builder with layers.
+                ("--link", _) => {}
+                ("--from", _) => {
+                    return Err(format!("{name} --from is not supported: there is one stage"));
+                }
+                (flag, _) => return Err(format!("{name} {flag} is not supported")),
+            }
+            Ok(())
+        })?;
+        refuse_here_document(name, rest)?;
+        let mut sources = match serde_json::from_str::<Vec<String>>(rest) {
+            Ok(words) => words,
+            Err(_) => split(rest)?,
+        };
+        let target = sources.pop().filter(|_| !sources.is_empty());
+        let mut target = target.ok_or_else(|| format!("{name} needs a source and a target"))?;
+        if sources.len() > 1 && !target.ends_with('/') {
+            target.push('/');
+        }
+        let archives = match name {
+            "ADD" => CopiedArchives::Extract,
+            _ => CopiedArchives::Keep,
+        };
+        let step = |source: String| {
+            if name == "ADD" && (source.contains("://") || source.starts_with("git@")) {
+                return Err("ADD of a URL is not supported; download it with RUN".to_owned());
+            }
+            let (hash, target) = (hash.clone(), target.clone());
+            let (owner, mode) = (owner.clone(), mode.clone());
+            Ok(Step::Copy(CopyStep { hash, source, target, owner, mode, archives }))
+        };
+        sources.into_iter().map(step).collect()
+    }
+}
+
+/// A port with its protocol.
+fn exposed(port: &str) -> Result<String, String> {
+    let (number, protocol) = port.split_once('/').unwrap_or((port, "tcp"));
+    let is_range = number.split('-').all(|end| end.parse::<u16>().is_ok());
+    match is_range && ["tcp", "udp"].contains(&protocol) {
+        true => Ok(format!("{number}/{protocol}")),
+        false => Err(format!("{port:?} is not a port")),
+    }
+}
+
+fn refuse_here_document(name: &str, rest: &str) -> Result<(), String> {
+    let is_one = |word: &str| {
+        word.strip_prefix("<<").is_some_and(|rest| {
+            rest.trim_start_matches('-')
+                .starts_with(|it: char| it.is_alphabetic() || "\"'_".contains(it))
+        })
+    };
+    match rest.split_whitespace().any(is_one) {
+        true => Err(format!(
+            "{name} with a here-document is not supported; join lines with a backslash"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// A plan with a base and no steps, with the user and the directory that Dockerfiles start with.
@@ -82,6 +294,7 @@ pub fn empty(base: Base) -> Plan {
         user: "root".to_owned(),
         cwd: "/".to_owned(),
         steps: vec![],
+        lines: vec![],
         start: None,
         ready: None,
         remarks: vec![],
@@ -110,11 +323,23 @@ fn instructions(text: &str) -> Vec<(usize, String)> {
     all
 }
 
-fn without_flags(mut rest: &str) -> &str {
+/// Reads the flags before the words of an instruction. Returns the words.
+fn without_flags(
+    mut rest: &str,
+    mut read: impl FnMut(&str) -> Result<(), String>,
+) -> Result<&str, String> {
     while rest.starts_with("--") {
-        rest = rest.split_once(char::is_whitespace).map_or("", |(_, rest)| rest).trim_start();
+        let (flag, words) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        read(flag)?;
+        rest = words.trim_start();
     }
-    rest
+    Ok(rest)
+}
+
+/// The words of a program in exec form (a JSON list), or the shell that runs it.
+fn words(rest: &str) -> Vec<String> {
+    let shell = || vec!["/bin/sh".to_owned(), "-c".to_owned(), rest.to_owned()];
+    serde_json::from_str(rest).unwrap_or_else(|_| shell())
 }
 
 /// The shell command of an instruction in shell form or in exec form (a JSON list).
@@ -170,15 +395,22 @@ fn split(text: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
+    fn text(words: &[&str]) -> Option<Vec<String>> {
+        Some(words.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    fn run(command: &str) -> Step {
+        Step::Run { command: command.to_owned(), user: None }
+    }
+
     #[test]
     fn the_dockerfile_of_a_client_is_parsed() {
         let text = "# syntax\nFROM --platform=linux/amd64 python:3.12-slim\nARG V=2\n\
                     RUN apt-get update && \\\n    # within\n    echo 'a b'\nRUN [\"echo\", \"it's\"]\n\
                     ENV A=1 B='two words' C=\"$A\"\nENV OLD the rest\nWORKDIR '/my app'\nUSER me\n\
                     EXPOSE 80\nENTRYPOINT [\"sleep\", \"9\"]\nCMD [\"x\"]\n";
-        let plan = parse(text).unwrap();
+        let plan = parse(text, &BuildInputs::default()).unwrap().plan;
         assert_eq!(plan.base, Base::Image("python:3.12-slim".to_owned()));
-        let run = |command: &str| Step::Run { command: command.to_owned(), user: None };
         let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let expected = [
             Step::Arg("V".to_owned(), "2".to_owned()),
@@ -190,21 +422,77 @@ mod tests {
             Step::User("me".to_owned()),
         ];
         assert_eq!(plan.steps, expected);
+        assert_eq!(plan.lines, [3, 4, 7, 8, 9, 10, 11]);
         assert_eq!(plan.start.as_deref(), Some("'sleep' '9' 'x'"));
         assert_eq!(plan.remarks, ["line 12: EXPOSE is ignored"]);
     }
 
     #[test]
+    fn a_dockerfile_with_files_is_parsed() {
+        let dockerfile = "ARG BASE=alpine\nFROM $BASE:3\nARG V=1 W\nENV D=/srv/$V\nWORKDIR $D\n\
+                    COPY --chown=app:app --chmod=755 a.py b.py lib/\nCOPY [\"a b\", \"/c d\"]\nADD files.tar.gz /\n\
+                    SHELL [\"/bin/bash\", \"-c\"]\nRUN echo it\nLABEL version=\"$V\" who=me\nEXPOSE 80 53/udp\n\
+                    ENTRYPOINT run it\n";
+        let args = Env::from([("V".to_owned(), "$2".to_owned())]);
+        let inputs = BuildInputs { files: Some("hash".to_owned()), args };
+        let Dockerfile { plan, record } = parse(dockerfile, &inputs).unwrap();
+        assert_eq!(plan.base, Base::Image("alpine:3".to_owned()));
+        let copy = |source: &str, target: &str| CopyStep {
+            hash: "hash".to_owned(),
+            source: source.to_owned(),
+            target: target.to_owned(),
+            owner: None,
+            mode: None,
+            archives: CopiedArchives::Keep,
+        };
+        let owned = |source| {
+            let (owner, mode) = (Some("app:app".to_owned()), Some("755".to_owned()));
+            Step::Copy(CopyStep { owner, mode, ..copy(source, "lib/") })
+        };
+        let added = CopyStep { archives: CopiedArchives::Extract, ..copy("files.tar.gz", "/") };
+        let expected = [
+            Step::Arg("V".to_owned(), "\\$2".to_owned()),
+            Step::Arg("W".to_owned(), String::new()),
+            Step::Env(vec![("D".to_owned(), "/srv/$V".to_owned())]),
+            Step::Workdir("$D".to_owned()),
+            owned("a.py"),
+            owned("b.py"),
+            Step::Copy(copy("a b", "/c d")),
+            Step::Copy(added),
+            run("'/bin/bash' '-c' 'echo it'"),
+        ];
+        assert_eq!(plan.steps, expected);
+        assert_eq!(
+            record.labels,
+            [("version", "$2"), ("who", "me")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+        assert_eq!(record.ports, ["80/tcp", "53/udp"]);
+        assert_eq!(record.entrypoint, text(&["/bin/sh", "-c", "run it"]));
+        assert_eq!(record.command, text(&[]));
+        assert!(plan.remarks.is_empty());
+    }
+
+    #[test]
     fn an_unsupported_dockerfile_is_refused_with_the_line_number() {
-        let check = |text: &str, expected: &str| {
-            let error = parse(text).unwrap_err().to_string();
+        let refused = |text: &str, files: Option<&str>, expected: &str| {
+            let inputs = BuildInputs { files: files.map(str::to_owned), args: Env::new() };
+            let error = parse(text, &inputs).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text:?}: {error}");
         };
+        let check = |text, expected| refused(text, Some("hash"), expected);
         check("", "line 1: FROM is missing");
         check("RUN true", "line 1: RUN comes before FROM");
+        check("FROM scratch", "line 1: FROM scratch is not supported");
         check("FROM a\n\nFROM b", "line 3: multi-stage builds");
-        check("FROM a\nCOPY a b", "line 2: COPY is not supported");
+        refused("FROM a\nCOPY a b", None, "line 2: COPY is not supported");
+        check("FROM a\nCOPY a", "line 2: COPY needs a source and a target");
+        check("FROM a\n\nCOPY --from=x a b", "line 3: COPY --from is not supported");
+        check("FROM a\nADD https://a/b /", "line 2: ADD of a URL is not supported");
+        check("FROM a\nRUN --mount=type=cache,target=/x y", "line 2: RUN --mount is not supported");
+        check("FROM a\nRUN <<EOF\ntrue\nEOF", "line 2: RUN with a here-document");
         check("FROM a\nVOLUME /x", "line 2: VOLUME is not supported");
+        check("FROM a\nEXPOSE x", "line 2: \"x\" is not a port");
         check("FROM a\nENV A='x", "line 2: a quote is not closed");
         check("FROM a\nENV A", "line 2: ENV names no value");
         check("FROM", "line 1: FROM names no image");

@@ -4,28 +4,31 @@
 //!   e2b, daytona ─▶ plan, dockerfile   the steps of a build. Pure
 //!                ─▶ Builds             the running builds
 //!                     ├─▶ base_files   the files that a build starts from
+//!                     ├─▶ image        images from Dockerfiles, of the native API
 //!                     ├─▶ run          runs the steps in an unlisted sandbox
 //!                     ├─▶ log          the output of a build
 //!                     ├─▶ sweep        removes leftovers
+//!                     ├─▶ target       what a build makes
 //!                     ├─▶ upload       files that clients sent
 //!                     └─▶ template     the base of a sandbox
 //! ```
 //! The result of a build is a snapshot of its sandbox's files, `build-<id>`, and an entry in the template's row.
 //! The row is written first and last: a sandbox of a build that does not run, and a snapshot that no row calls
-//! ready, were left by a crash and are removed at the next start. An interrupted build is never continued,
+//! ready, were left by a crash and are removed at the next start. An image is copied from such a snapshot and replaces
+//! the one of its name in one step; no tag points to its build, so the snapshot is removed afterwards. An interrupted build is never continued,
 //! because its steps may have effects elsewhere that must not be repeated: it is reported as failed.
 
 mod base_files;
 pub mod dockerfile;
+mod image;
 pub mod log;
 pub mod plan;
 mod run;
 mod running;
 mod sweep;
+mod target;
 mod template;
 pub mod upload;
-
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -39,19 +42,15 @@ use log::{BuildLog, Level, LogLine};
 use model::{Build, BuildEvent, BuildId, Env, Failure, Made, Template, TemplateId};
 use plan::{Plan, StepSettings};
 use provider::Fidelity;
-use run::{BASE, BuildRun};
+use run::{BASE, BuildRun, StepHost};
 use running::RunningBuild;
+use target::{BUILD_TIMEOUT, BuildTarget, failed, sandbox_of};
 use template::snapshot_of;
 
 /// The limit of builds that run or wait.
 const MAX_BUILDS: usize = 32;
 /// The limit of templates, of all APIs together.
 const MAX_TEMPLATES: usize = 2000;
-const BUILD_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-
-fn failed(message: impl Into<String>) -> Failure {
-    Failure { message: message.into(), step: None }
-}
 
 impl Adapter {
     /// Records a build that has not started, and its template if that does not exist.
@@ -61,7 +60,16 @@ impl Adapter {
         name: &str,
         build: Build,
     ) -> Result<Template, Problem> {
-        let (owner, now) = (vendor.origin(), self.now().at);
+        self.record_build(vendor.origin(), name, build).await
+    }
+
+    async fn record_build(
+        &self,
+        owner: &'static str,
+        name: &str,
+        build: Build,
+    ) -> Result<Template, Problem> {
+        let now = self.now().at;
         if self.store.template(owner, name).await?.is_none()
             && self.store.templates().await?.len() >= MAX_TEMPLATES
         {
@@ -88,7 +96,7 @@ impl Adapter {
         let names = [self.provider.as_str(), "namespace", "docker"];
         let found = names.into_iter().find(|name| can_keep_files(name)).map(str::to_owned);
         found.ok_or_else(|| {
-            let detail = "templates need a provider whose sandboxes have files of their own \
+            let detail = "builds need a provider whose sandboxes have files of their own \
                           (namespace, docker); this server has no such provider";
             Problem::new(Code::NotSupported, detail)
         })
@@ -98,6 +106,17 @@ impl Adapter {
     pub async fn start_build(
         &self,
         vendor: &'static dyn VendorApi,
+        template: &TemplateId,
+        build: &BuildId,
+        plan: Plan,
+        then: Option<NewSandbox>,
+    ) -> Result<(), Problem> {
+        self.start_build_of(BuildTarget::Template(vendor), template, build, plan, then).await
+    }
+
+    async fn start_build_of(
+        &self,
+        target: BuildTarget,
         template: &TemplateId,
         build: &BuildId,
         plan: Plan,
@@ -131,7 +150,7 @@ impl Adapter {
         let (app, template, build) = (self.clone(), template.clone(), build.clone());
         self.tasks.spawn(async move {
             tokio::select! {
-                () = app.build(vendor, (&template, &build), plan, then, log, stop) => {}
+                () = app.build(target, (&template, &build), plan, then, log, stop) => {}
                 // The next start reports it as failed and removes its leftovers.
                 () = app.stopping.cancelled() => {}
             }
@@ -142,7 +161,7 @@ impl Adapter {
     /// Runs a build and records its end.
     async fn build(
         &self,
-        vendor: &'static dyn VendorApi,
+        target: BuildTarget,
         (template, build): (&TemplateId, &BuildId),
         plan: Plan,
         then: Option<NewSandbox>,
@@ -150,7 +169,7 @@ impl Adapter {
         stop: CancellationToken,
     ) {
         let result = tokio::select! {
-            result = self.run_plan(vendor, build, &plan, &mut log) => result,
+            result = self.run_plan(&target, build, &plan, &mut log) => result,
             () = tokio::time::sleep(BUILD_TIMEOUT) => {
                 Err(failed(format!("the build took more than {} minutes", BUILD_TIMEOUT.as_secs() / 60)))
             }
@@ -223,7 +242,7 @@ impl Adapter {
 
     async fn run_plan(
         &self,
-        vendor: &'static dyn VendorApi,
+        target: &BuildTarget,
         build: &BuildId,
         plan: &Plan,
         log: &mut BuildLog,
@@ -244,11 +263,18 @@ impl Adapter {
             let step = Some(BASE.to_owned());
             Failure { message: problem.detail().to_owned(), step }
         };
+        let vendor = match target {
+            BuildTarget::Template(vendor) => *vendor,
+            BuildTarget::Image(target) => {
+                return self.run_image_plan(target, build, plan, log).await;
+            }
+        };
         let base = self.build_sandbox(vendor, build, &plan.base, log).await;
         let (sandbox, base) = base.map_err(at_base)?;
         let Made { env, cwd, user, start, ready } = base;
         let run = BuildRun {
             app: self,
+            host: StepHost::Account,
             sandbox: &sandbox,
             settings: StepSettings {
                 env,
@@ -282,10 +308,6 @@ impl Adapter {
         let lines = lines.map_err(|error| Problem::internal("read the log of a build", &error))?;
         lines.map_err(|error| Problem::internal("read the log of a build", &error))
     }
-}
-
-fn sandbox_of(build: &BuildId) -> model::ThreadId {
-    snapshot_of(build).parse().expect("a uuid is an id")
 }
 
 /// The sandbox of a build. Its timeout deletes it in any case.

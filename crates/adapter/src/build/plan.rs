@@ -15,6 +15,8 @@ pub struct Plan {
     pub user: String,
     pub cwd: String,
     pub steps: Vec<Step>,
+    /// The line of each step, if it has one.
+    pub lines: Vec<usize>,
     /// The command that is started with each sandbox.
     pub start: Option<String>,
     /// The command that succeeds once the start command is ready.
@@ -63,6 +65,16 @@ pub struct CopyStep {
     pub owner: Option<String>,
     /// The permissions of the copies in octal digits; unchanged by default.
     pub mode: Option<String>,
+    pub archives: CopiedArchives,
+}
+
+/// What happens to a file that is itself a tar archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopiedArchives {
+    /// The archive is copied as it is.
+    Keep,
+    /// It is unpacked at the target.
+    Extract,
 }
 
 impl Step {

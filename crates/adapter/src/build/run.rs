@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::{
     log::{BuildLog, Level, LineBuffer},
-    plan::{CopyStep, Plan, Step, StepSettings, expand},
+    plan::{CopiedArchives, CopyStep, Plan, Step, StepSettings, expand},
     upload,
 };
 use crate::Adapter;
@@ -34,36 +34,32 @@ pub const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
-/// The script that copies files from an archive: `ARCHIVE SOURCE TARGET OWNER MODE`. The content of a directory
-/// goes into the target. Files go below the target if there are several, or if the target is a directory or ends
-/// with a slash.
-const COPY_SCRIPT: &str = r#"
-set -eu
-archive=$1 source=$2 target=$3 owner=$4 mode=$5
-mkdir "$archive.d" && cd "$archive.d"
-tar -xf "$archive" --no-same-owner
-shopt -s nullglob dotglob globstar
-IFS=
-found=($source)
-for one in "${found[@]}"; do
-  [ -e "$one" ] || [ -L "$one" ] || { echo "$source is not among the uploaded files" >&2; exit 1; }
-done
-[ ${#found[@]} -gt 0 ] || { echo "no uploaded file matches $source" >&2; exit 1; }
-for one in "${found[@]}"; do
-  [ -z "$owner" ] || chown -R -h -- "$owner" "$one"
-  [ -z "$mode" ] || [ -L "$one" ] || chmod -R -- "$mode" "$one"
-  if [ -d "$one" ] && [ ! -L "$one" ]; then
-    mkdir -p -- "$target"
-    cp -a -- "$one/." "$target/"
-  elif [ ${#found[@]} -gt 1 ] || [ -d "$target" ] || [ "${target%/}" != "$target" ]; then
-    mkdir -p -- "$target"
-    cp -a -- "$one" "$target/"
-  else
-    mkdir -p -- "$(dirname -- "$target")"
-    cp -a -- "$one" "$target"
-  fi
-done
-"#;
+/// What the steps of a build run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepHost {
+    /// A sandbox with the account of a vendor's API, and with bash.
+    Account,
+    /// The files of an image, with its own users and its own shell.
+    Image,
+}
+
+/// The directories of a project, which are mounted in every sandbox.
+const PROJECT_MOUNTS: [&str; 2] = ["/workspace", "/memories"];
+
+/// The directory of a project that a path is in.
+fn mount_above(path: &str) -> Option<&'static str> {
+    let is_above = |mount: &&str| {
+        path.strip_prefix(*mount).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    PROJECT_MOUNTS.into_iter().find(is_above)
+}
+
+/// The path of our program in a sandbox.
+fn helper() -> Result<String, String> {
+    let path = machine::program_inside();
+    let path = path.map_err(|error| format!("cannot find the program for files: {error}"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
 
 /// Turns the end of a command into a result, with the reason of a failure.
 fn check_end(end: ProcessEnd) -> Result<(), String> {
@@ -111,6 +107,7 @@ pub fn program(
 /// A running build and its state.
 pub struct BuildRun<'a> {
     pub app: &'a Adapter,
+    pub host: StepHost,
     /// The sandbox that the steps run in.
     pub sandbox: &'a SandboxRecord,
     pub log: &'a mut BuildLog,
@@ -118,19 +115,9 @@ pub struct BuildRun<'a> {
 }
 
 impl BuildRun<'_> {
-    /// Runs all steps. Returns the settings that the build gives to sandboxes.
+    /// Runs all steps, and waits for the start command. Returns the settings that the build gives to sandboxes.
     pub async fn run_plan(mut self, plan: &Plan) -> Result<Made, Failure> {
-        let count = plan.steps.len();
-        for (index, step) in plan.steps.iter().enumerate() {
-            let number = index + 1;
-            self.log.set_step(number.to_string());
-            self.log.add(Level::Info, &format!("[{number}/{count}] {}", step.summary()));
-            let result = self.step(number, step).await;
-            result.map_err(|reason| self.failure(format!("{}: {reason}", step.summary())))?;
-        }
-        self.log.set_step(FINALIZE);
-        let removed = self.run(&[("rm", &["-rf", BUILD_DIRECTORY][..])]).await;
-        removed.map_err(|reason| self.failure(format!("cannot clean up: {reason}")))?;
+        self.run_steps(plan).await?;
         if plan.start.is_some() || plan.ready.is_some() {
             let ready = self.start(plan.start.as_deref(), plan.ready.as_deref()).await;
             ready.map_err(|reason| self.failure(reason))?;
@@ -138,11 +125,28 @@ impl BuildRun<'_> {
         Ok(self.settings.made(plan))
     }
 
+    /// Runs all steps, and removes what they needed.
+    pub async fn run_steps(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let count = plan.steps.len();
+        for (index, step) in plan.steps.iter().enumerate() {
+            let number = index + 1;
+            self.log.set_step(number.to_string());
+            self.log.add(Level::Info, &format!("[{number}/{count}] {}", step.summary()));
+            let result = self.step(step).await;
+            let line =
+                plan.lines.get(index).map(|line| format!("line {line}: ")).unwrap_or_default();
+            result.map_err(|reason| self.failure(format!("{line}{}: {reason}", step.summary())))?;
+        }
+        self.log.set_step(FINALIZE);
+        let removed = self.run(&[("rm", &["-rf", BUILD_DIRECTORY][..])]).await;
+        removed.map_err(|reason| self.failure(format!("cannot clean up: {reason}")))
+    }
+
     fn failure(&self, message: String) -> Failure {
         Failure { message, step: self.log.step() }
     }
 
-    async fn step(&mut self, number: usize, step: &Step) -> Result<(), String> {
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
         let outside = &self.sandbox.thread.env;
         match step {
             Step::Run { command, user } => {
@@ -150,14 +154,19 @@ impl BuildRun<'_> {
                     Some(user) => self.existing_user(user).await?,
                     None => self.settings.user.clone(),
                 };
-                self.run_logged(program(self.sandbox, &self.settings, &user, command)).await
+                let start = match self.host {
+                    StepHost::Account => program(self.sandbox, &self.settings, &user, command),
+                    StepHost::Image => self.image_program(&user, command)?,
+                };
+                self.run_logged(start).await
             }
             Step::Env(pairs) => {
                 self.settings.set(pairs, outside);
                 Ok(())
             }
             Step::Arg(name, value) => {
-                self.settings.args.insert(name.clone(), value.clone());
+                let value = self.expanded(value);
+                self.settings.args.insert(name.clone(), value);
                 Ok(())
             }
             Step::Workdir(path) => {
@@ -170,12 +179,38 @@ impl BuildRun<'_> {
                 self.settings.user = self.existing_user(&self.expanded(name)).await?;
                 Ok(())
             }
-            Step::Copy(copy) => self.copy(number, copy).await,
+            Step::Copy(copy) => self.copy(copy).await,
         }
+    }
+
+    /// The program of a step in an image, as one of its users.
+    fn image_program(&self, user: &str, command: &str) -> Result<Start, String> {
+        let mut envs = self.settings.args.clone();
+        envs.extend(self.settings.env.clone());
+        let shell = ["/bin/sh", "-c", command].map(str::to_owned);
+        let (cmd, args) = match user {
+            "root" | "0" => {
+                envs.entry("HOME".to_owned()).or_insert_with(|| "/root".to_owned());
+                (shell[0].clone(), shell[1..].to_vec())
+            }
+            user => {
+                let words = ["inside", "as", user].map(str::to_owned);
+                (helper()?, words.into_iter().chain(shell).collect())
+            }
+        };
+        let config = Config { cmd, args, envs, cwd: Some(self.settings.cwd.clone()) };
+        Ok(Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None })
     }
 
     /// Checks that a user exists in the sandbox. A group after the name is ignored.
     async fn existing_user(&mut self, name: &str) -> Result<String, String> {
+        if self.host == StepHost::Image {
+            // The first step of the user says whether it exists.
+            return match name.is_empty() || name.starts_with('-') {
+                true => Err(format!("{name:?} is not a valid user")),
+                false => Ok(name.to_owned()),
+            };
+        }
         let name = name.split(':').next().unwrap_or_default().to_owned();
         if name == "root" || name == self.sandbox.row.user {
             return Ok(name);
@@ -197,16 +232,49 @@ impl BuildRun<'_> {
         expand(text, |name| env.get(name).or_else(|| args.get(name)).cloned())
     }
 
-    /// Unpacks uploaded files and copies them to their target.
-    async fn copy(&mut self, number: usize, copy: &CopyStep) -> Result<(), String> {
+    /// Copies uploaded files to their target.
+    async fn copy(&mut self, copy: &CopyStep) -> Result<(), String> {
+        let archive = self.archive(&copy.hash).await?;
+        let source = absolute(&self.expanded(&copy.source), "/");
+        let source = match source.trim_start_matches('/') {
+            "" => ".",
+            source => source,
+        };
+        let target = self.expanded(&copy.target);
+        let is_below = target.ends_with('/') || target.ends_with("/.") || target == ".";
+        let mut target = absolute(&target, &self.settings.cwd);
+        if let (StepHost::Image, Some(mount)) = (self.host, mount_above(&target)) {
+            return Err(format!(
+                "{mount} is a directory of the project in every sandbox, and no part of an image"
+            ));
+        }
+        if is_below && target != "/" {
+            target.push('/');
+        }
+        let owner = copy.owner.as_deref().map(|owner| self.expanded(owner));
+        let owner = owner.filter(|owner| *owner != self.sandbox.row.user).unwrap_or_default();
+        let mode = copy.mode.clone().unwrap_or_default();
+        let archives = match copy.archives {
+            CopiedArchives::Keep => "keep",
+            CopiedArchives::Extract => "extract",
+        };
+        let words = ["inside", "copy", &archive, source, &target, &owner, &mode, archives];
+        self.run(&[(&helper()?, &words[..])]).await
+    }
+
+    /// Writes an uploaded archive into the sandbox, unless an earlier step did. Returns its path.
+    async fn archive(&mut self, hash: &str) -> Result<String, String> {
         let reason = |problem: Problem| problem.detail().to_owned();
-        let from = upload::path(&self.app.settings.home, &copy.hash).map_err(reason)?;
-        let mut file = std::fs::File::open(&from)
-            .map_err(|_| "the files were not uploaded or have been removed; upload them again")?;
-        let archive = format!("{BUILD_DIRECTORY}/{number}");
+        let archive = format!("{BUILD_DIRECTORY}/{hash}");
         let path = relative(&archive).map_err(|error| error.to_string())?;
         let files = self.app.sandbox_files(self.sandbox).await.map_err(reason)?;
+        let from = upload::path(&self.app.settings.home, hash).map_err(reason)?;
+        let mut file = std::fs::File::open(&from)
+            .map_err(|_| "the files were not uploaded or have been removed; upload them again")?;
         let written = files.act(move |directory| {
+            if directory.stat(&path).is_ok() {
+                return Ok(());
+            }
             let mut part = directory.write(&path, Above::Make, Expect::Anything)?;
             let mut bytes = vec![0; COPY_BUFFER_BYTES];
             loop {
@@ -218,30 +286,7 @@ impl BuildRun<'_> {
             }
         });
         written.await.map_err(|error| error.to_string())?;
-        let source = absolute(&copy.source, "/");
-        let source = match source.trim_start_matches('/') {
-            "" => ".",
-            source => source,
-        };
-        let target = self.expanded(&copy.target);
-        let is_below = target.ends_with('/') || target.ends_with("/.") || target == ".";
-        let mut target = absolute(&target, &self.settings.cwd);
-        if is_below && target != "/" {
-            target.push('/');
-        }
-        let owner = copy.owner.as_deref().filter(|owner| *owner != self.sandbox.row.user);
-        let words = [
-            "-c",
-            COPY_SCRIPT,
-            "copy",
-            &archive,
-            source,
-            &target,
-            owner.unwrap_or_default(),
-            copy.mode.as_deref().unwrap_or_default(),
-        ];
-        let unpacked = format!("{archive}.d");
-        self.run(&[("/bin/bash", &words[..]), ("rm", &["-rf", &archive, &unpacked][..])]).await
+        Ok(archive)
     }
 
     /// Runs programs as root in the root directory, each only if the one before succeeded.

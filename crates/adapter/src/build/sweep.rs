@@ -7,11 +7,12 @@ use std::{
 };
 
 use super::{
+    image::uploaded,
     log::Level,
     template::{SNAPSHOT_PREFIX, is_of_build},
     upload,
 };
-use crate::Adapter;
+use crate::{Adapter, origin::IMAGE_ORIGIN};
 use api::error::Problem;
 use model::{BuildEvent, BuildStatus, Failure, Template};
 use store::{SandboxFilter, SandboxPurpose, SandboxRecord};
@@ -38,6 +39,9 @@ impl Adapter {
                     continue;
                 }
                 let id = &build.build_id;
+                if template.owner == IMAGE_ORIGIN {
+                    upload::remove(&self.settings.home, &uploaded(id));
+                }
                 let last = self.build_log(id, 0, usize::MAX, Level::Debug).await?;
                 let step = last.last().and_then(|line| line.step.clone());
                 let message =

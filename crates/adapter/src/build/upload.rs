@@ -62,6 +62,17 @@ pub async fn receive(app: &Adapter, hash: &str, body: Body) -> Result<(), Proble
     Ok(())
 }
 
+/// Removes an archive that no later build can use.
+pub fn remove(home: &Path, hash: &str) {
+    let Ok(path) = path(home, hash) else { return };
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "cannot remove the files of a build");
+        }
+        _ => {}
+    }
+}
+
 fn failed(error: &io::Error) -> Problem {
     Problem::internal("store files for a build", error)
 }

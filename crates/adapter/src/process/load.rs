@@ -10,6 +10,7 @@ use wire::Stream;
 use super::{
     program::{ProcessKind, SandboxProcess},
     table::SandboxProcesses,
+    worker_shell,
 };
 use crate::{
     Adapter,
@@ -81,7 +82,8 @@ impl Adapter {
                     self.watch_end(processes.clone(), process, None);
                 }
             }
-            if !is_busy {
+            // The default terminal of an image that is being built may have no shell.
+            if !is_busy && terminal.shell == worker_shell(sandbox) {
                 processes.inner().idle.push(terminal);
             }
         }

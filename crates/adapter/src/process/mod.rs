@@ -27,6 +27,7 @@ pub use table::{ProcessTables, SandboxProcesses};
 
 use crate::{
     Adapter,
+    origin::IMAGE_ORIGIN,
     wrap::{self, Config},
 };
 use api::error::Problem;
@@ -46,6 +47,11 @@ const MAX_OUTPUT_BYTES: u64 = engine::terminal::MAX_OUTPUT;
 const END_OF_TRANSMISSION: u8 = 4;
 /// The terminal size of a worker.
 const WORKER_SIZE: (u16, u16) = (80, 24);
+
+/// The shell of a worker. An image that is being built may have no other than `sh`.
+fn worker_shell(sandbox: &SandboxRecord) -> ShellKind {
+    if sandbox.row.origin == IMAGE_ORIGIN { ShellKind::Sh } else { ShellKind::Bash }
+}
 
 /// Appends as much as the output limit allows.
 fn append(all: &mut Vec<u8>, bytes: &[u8]) {
@@ -111,7 +117,10 @@ impl Adapter {
     ) -> Result<Arc<SandboxProcess>, Problem> {
         let Start { config, tag, stdin, timeout, .. } = start;
         let options = ExecOptions {
-            text: wrap::text(&config, tag.as_deref()),
+            text: match worker_shell(sandbox) {
+                ShellKind::Sh => wrap::posix_text(&config),
+                _ => wrap::text(&config, tag.as_deref()),
+            },
             timeout,
             stdin: if stdin { Stdin::Open } else { Stdin::Null },
             env: config.envs.clone(),
@@ -161,7 +170,7 @@ impl Adapter {
                             thread_id: sandbox.id().clone(),
                             lease_id: sandbox.thread.lease_id.clone(),
                             argv: vec![],
-                            shell: Some(ShellKind::Bash),
+                            shell: Some(worker_shell(sandbox)),
                             size: WORKER_SIZE,
                             cwd: String::new(),
                             env: Default::default(),

@@ -326,7 +326,8 @@ impl ChaosClient {
             let body = json!({"set": {variable: name}});
             self.change(&HttpRequest::new("PATCH", target).json(&body), step)
         } else {
-            let write = format!("export {variable}={name}; echo {name} >>effects-{thread}");
+            let effects = plan::file("effects", thread);
+            let write = format!("export {variable}={name}; echo {name} >>{effects}");
             let body = match by {
                 WriteBy::YieldingExec => {
                     json!({"command": format!("sleep 0.02; {write}"), "timeout_ms": 30_000, "yield_ms": 1})
@@ -526,7 +527,7 @@ impl ChaosClient {
             self.read_file(file);
         }
         for thread in 0..self.world.registers.len() {
-            let file = format!("effects-{thread}");
+            let file = plan::file("effects", thread);
             let found = self.names_in(&self.world.registers[thread].name, &file);
             for difference in self.world.effects[thread].lock().compare(&found) {
                 let key = &self.world.registers[thread].name;

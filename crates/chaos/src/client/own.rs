@@ -232,7 +232,7 @@ impl ChaosClient {
     }
 
     pub(super) fn feed(&mut self, step: &PlannedStep, lines: u64) {
-        let path = format!("fed-{}", plan::name(step.id));
+        let path = plan::file("fed", plan::name(step.id));
         let body = json!({"command": format!("cat >>{path}"), "timeout_ms": 90_000, "yield_ms": 5});
         let target = format!("/api/terminals/{}/exec", self.own.terminal);
         let Ran::Ended(receipt) = self.start(&target, &body, step) else { return };
@@ -303,7 +303,7 @@ impl ChaosClient {
 
     pub(super) fn type_line(&mut self, step: &PlannedStep) {
         if self.own_state.pty.is_none() {
-            let program = format!("stty -echo; exec cat >>typed-{}", self.index);
+            let program = format!("stty -echo; exec cat >>{}", plan::file("typed", self.index));
             let target = format!("/api/threads/{}/terminals", self.own.name);
             let request =
                 HttpRequest::new("POST", &target).json(&json!({"cmd": ["sh", "-c", program]}));
@@ -455,7 +455,7 @@ impl ChaosClient {
 
     pub(super) fn verify_own(&mut self) {
         self.verify_shares();
-        let found = self.names_in(&self.own.name, &format!("typed-{}", self.index));
+        let found = self.names_in(&self.own.name, &plan::file("typed", self.index));
         for difference in self.own_state.typed.compare(&found) {
             self.world.report.violation("typed input", &self.own.name, difference);
         }

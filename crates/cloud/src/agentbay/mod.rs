@@ -162,6 +162,11 @@ impl Vendor for Arc<AgentBayVendor> {
         Box::pin(self.put(sandbox, path, bytes, progress))
     }
 
+    fn max_output_bytes(&self) -> usize {
+        // The output is encoded twice inside the answer of a tool.
+        192 << 10
+    }
+
     fn open_pty<'a>(
         &'a self,
         sandbox: &'a VendorSandbox,

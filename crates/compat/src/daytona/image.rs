@@ -10,7 +10,7 @@ use super::{DaytonaApi, DaytonaJson, DaytonaRefusal, ORIGIN, size::DaytonaSize};
 use adapter::{
     Adapter,
     build::{
-        dockerfile,
+        dockerfile::{self, BuildInputs},
         plan::{Base, MAX_SOURCE_BYTES, MAX_STEPS, Plan},
     },
     wrap::quote,
@@ -40,8 +40,9 @@ impl BuildInfo {
                 "a Dockerfile may have up to {MAX_SOURCE_BYTES} bytes"
             )));
         }
-        let plan = dockerfile::parse(&self.dockerfile_content)
-            .map_err(|error| DaytonaRefusal::bad(format!("Dockerfile, {error}")))?;
+        let parsed = dockerfile::parse(&self.dockerfile_content, &BuildInputs::default());
+        let plan =
+            parsed.map_err(|error| DaytonaRefusal::bad(format!("Dockerfile, {error}")))?.plan;
         if plan.steps.len() > MAX_STEPS {
             return Err(DaytonaRefusal::bad(format!(
                 "a Dockerfile may have up to {MAX_STEPS} steps"

@@ -53,6 +53,7 @@ fn volume_view(volume: &Volume) -> Value {
         "updatedAt": volume.created_at.to_string(),
         "lastUsedAt": null,
         "errorReason": null,
+        "sizeBytes": volume.bytes,
     })
 }
 
@@ -64,7 +65,7 @@ pub(super) async fn create(
     State(app): State<Adapter>,
     DaytonaJson(request): DaytonaJson<VolumeName>,
 ) -> Result<axum::Json<Value>, DaytonaRefusal> {
-    Ok(axum::Json(volume_view(&app.create_volume(&request.name).await?)))
+    Ok(axum::Json(volume_view(&app.create_volume(request).await?)))
 }
 
 /// Returns the volume with this id or name.

@@ -56,8 +56,10 @@ impl VolumePath {
         &self,
         operation: impl FnOnce(&Directory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, E2bRefusal> {
-        let root = self.app.volume_store().data(&self.id);
+        let (volumes, id) = (self.app.volume_store().clone(), self.id.clone());
         let result = base::task::blocking(move || {
+            let mounted = volumes.data(&id);
+            let root = mounted.map_err(|error| FileError::from_io("mount", "the volume", error))?;
             operation(&Directory::open(&root, None, Reach::InRoot)?.cached())
         });
         let result = result.await.map_err(|error| Problem::internal("access a volume", &error))?;

@@ -39,7 +39,7 @@ pub(super) async fn create(
     State(app): State<Adapter>,
     E2bJson(request): E2bJson<VolumeName>,
 ) -> Result<Response, E2bRefusal> {
-    let volume = app.create_volume(&request.name).await?;
+    let volume = app.create_volume(request).await?;
     Ok((StatusCode::CREATED, axum::Json(volume_view(&app, &volume))).into_response())
 }
 

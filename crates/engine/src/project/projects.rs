@@ -28,6 +28,7 @@ use files::{
     memory::{HotLimits, HotMemories, Memory},
 };
 use model::{BackendKind, Project, ProjectId, Statistics, Timestamp};
+use provider::WorkspaceDisks;
 use store::{Page, PageRequest, ProjectFilter, Store, StoreError};
 
 /// How many random ids are tried for a new project.
@@ -64,6 +65,7 @@ pub(super) struct ProjectsInner {
     /// When the use of each project was last recorded.
     touched: Mutex<HashMap<ProjectId, Timestamp>>,
     pub(super) attendance: Attendance,
+    pub(super) disks: Arc<dyn WorkspaceDisks>,
 }
 
 impl Projects {
@@ -74,6 +76,7 @@ impl Projects {
         clock: Clock,
         events: Events,
         settings: ProjectSettings,
+        disks: Arc<dyn WorkspaceDisks>,
     ) -> Result<Self, ProjectError> {
         check_routes(&settings.routes, "project.routes")?;
         let memories = HotMemories::start(settings.hot, clock.clone())
@@ -87,6 +90,7 @@ impl Projects {
             settings,
             touched: Mutex::default(),
             attendance: Attendance::default(),
+            disks,
         };
         let projects = Self { inner: Arc::new(inner) };
         projects.recover().await?;
@@ -197,9 +201,10 @@ impl Projects {
     /// Returns the directories of a project. Creates missing ones.
     pub async fn workspace(&self, id: &ProjectId) -> Result<Workspace, ProjectError> {
         let workspace = Workspace::at(&self.inner.home, id);
-        let made = workspace.clone();
+        let (made, disks) = (workspace.clone(), self.inner.disks.clone());
         blocking(move || {
-            made.ensure().map_err(|source| failed("create the directories of", &made.root, source))
+            made.ensure(&*disks)
+                .map_err(|source| failed("create the directories of", &made.root, source))
         })
         .await?;
         Ok(workspace)

@@ -21,15 +21,18 @@ impl Projects {
             for project in page.items {
                 let id = &project.project_id;
                 let (workspace, trashed) = self.trash_paths(id);
+                let disks = self.inner.disks.clone();
                 let lost = blocking(move || {
                     let imported = importing(&workspace);
                     for made in [&trashed, &imported] {
                         if made.is_dir() && !workspace.is_dir() {
-                            move_directory(made, &workspace)?;
+                            move_directory(&*disks, made, &workspace)?;
                         }
                     }
                     let workspace = Workspace::in_directory(&workspace);
                     remove_unfinished_files(&workspace.tmp)?;
+                    // If its disk is not mounted, this is done when it is.
+                    remove_unfinished_files(&workspace.disk_tmp)?;
                     Ok::<_, ProjectError>(!workspace.root.join("project.json").is_file())
                 })
                 .await?;
@@ -45,15 +48,12 @@ impl Projects {
         for deleted in self.inner.store.trash().await? {
             let (workspace, trashed) = self.trash_paths(&deleted.project_id);
             let purging = purging(&trashed);
-            blocking(move || {
-                if purging.is_dir() && !trashed.is_dir() {
-                    move_directory(&purging, &trashed)?;
-                }
-                move_directory(&workspace, &trashed)
-            })
-            .await?;
+            if purging.is_dir() && !trashed.is_dir() {
+                self.move_directory(purging, trashed.clone()).await?;
+            }
+            self.move_directory(workspace, trashed).await?;
         }
-        let home = self.inner.home.clone();
-        blocking(move || remove_unfinished_moves(&home)).await
+        let (home, disks) = (self.inner.home.clone(), self.inner.disks.clone());
+        blocking(move || remove_unfinished_moves(&*disks, &home)).await
     }
 }

@@ -33,7 +33,7 @@ impl Projects {
         // The rows are in the trash: the next start completes the rest if it is interrupted.
         self.inner.memories.close(id).await;
         let (workspace, trashed) = self.trash_paths(id);
-        blocking(move || move_directory(&workspace, &trashed)).await?;
+        self.move_directory(workspace, trashed).await?;
         let project_id = id.clone();
         let reason = reason.to_owned();
         self.inner.events.publish(EventKind::ProjectDeleted { project_id, reason });
@@ -48,13 +48,12 @@ impl Projects {
             return Err(StoreError::Missing { what: format!("deleted project {id}") }.into());
         }
         // The files first: rows without files would be a project without its data.
-        let (from, to) = (trashed.clone(), workspace.clone());
-        blocking(move || move_directory(&from, &to)).await?;
+        self.move_directory(trashed.clone(), workspace.clone()).await?;
         let now = self.inner.clock.wall();
         let project = match self.inner.store.restore_project(id, now).await {
             Ok(project) => project,
             Err(error) => {
-                blocking(move || move_directory(&workspace, &trashed)).await?;
+                self.move_directory(workspace, trashed).await?;
                 return Err(error.into());
             }
         };
@@ -91,12 +90,22 @@ impl Projects {
     pub async fn purge(&self, id: &ProjectId) -> Result<(), ProjectError> {
         let (_, trashed) = self.trash_paths(id);
         let purging = purging(&trashed);
-        let away = purging.clone();
-        blocking(move || move_directory(&trashed, &away)).await?;
+        self.move_directory(trashed, purging.clone()).await?;
         self.inner.store.purge_project(id).await?;
+        let disks = self.inner.disks.clone();
         blocking(move || {
-            remove_directory(&purging).map_err(|source| failed("remove", &purging, source))
+            remove_directory(&*disks, &purging).map_err(|source| failed("remove", &purging, source))
         })
         .await
+    }
+
+    /// Moves the directory of a project, unless that was done already.
+    pub(super) async fn move_directory(
+        &self,
+        from: PathBuf,
+        to: PathBuf,
+    ) -> Result<(), ProjectError> {
+        let disks = self.inner.disks.clone();
+        blocking(move || move_directory(&*disks, &from, &to)).await
     }
 }

@@ -11,7 +11,9 @@ use super::{
     projects::Projects,
 };
 use base::durable::make_directory;
-use files::{Backend, Directory, IdentityScope, Reach, Relative, Route, Rows, Tree};
+use files::{
+    Backend, Directory, IdentityScope, Reach, Relative, RemoteDirectory, Route, Rows, Tree,
+};
 use model::{BackendKind, Project};
 
 /// The routes of every project with their default backends.
@@ -28,9 +30,19 @@ pub enum InstanceFiles {
     At(PathBuf),
     /// Accessible below the root of a sandbox. New files belong to its root.
     InSandbox { root: PathBuf, identity: IdentityScope },
+    /// Not on this machine: accessible by scripts, or not accessible for a reason. Shells there do not see the
+    /// workspace and the memories of the project.
+    Remote(Result<RemoteDirectory, &'static str>),
     /// Not accessible, for this reason.
     Nowhere(&'static str),
 }
+
+/// Why the workspace is refused where shells do not see it.
+const WORKSPACE_ELSEWHERE: &str = "the workspace of the project is on the server, and the shells of this thread run at \
+    a vendor and do not see it; use another path, such as one in the home directory there";
+/// The same for the persistent memories.
+const MEMORIES_ELSEWHERE: &str = "the persistent memories of the project are on the server, and the shells of this \
+    thread run at a vendor and do not see them; use /api/projects/{id}/memories/persistent";
 
 impl Projects {
     /// Returns the backend of each route of a project: its own routes over those of the server.
@@ -62,18 +74,24 @@ impl Projects {
         let workspace = self.workspace(&project.project_id).await?;
         let mut routes = Vec::new();
         for (prefix, kind) in self.routes(project) {
-            let backend = match kind {
-                BackendKind::Filesystem => {
+            let backend = match (kind, hidden(&prefix, &instance)) {
+                (BackendKind::Filesystem, Some(why)) => Backend::Refused(why),
+                (BackendKind::Filesystem, None) => {
                     let root = match prefix.as_str() {
                         "workspace" => workspace.repo.clone(),
                         "memories/persistent" => workspace.memories.clone(),
                         other => workspace.root.join("data").join(other.replace('/', "%")),
                     };
-                    let tmp = workspace.tmp.clone();
+                    let on_disk = matches!(prefix.as_str(), "workspace" | "memories/persistent")
+                        && workspace.disk_tmp.is_dir();
+                    let tmp = match on_disk {
+                        true => workspace.disk_tmp.clone(),
+                        false => workspace.tmp.clone(),
+                    };
                     Backend::Directory(blocking(move || open_root(&root, &tmp)).await?)
                 }
-                BackendKind::State => Backend::State(self.memory(&project.project_id).await?),
-                BackendKind::Store => Backend::Rows(Rows::new(
+                (BackendKind::State, _) => Backend::State(self.memory(&project.project_id).await?),
+                (BackendKind::Store, _) => Backend::Rows(Rows::new(
                     self.inner.store.clone(),
                     project.project_id.clone(),
                     self.inner.settings.hot,
@@ -81,14 +99,18 @@ impl Projects {
             };
             routes.push(Route { prefix, backend });
         }
+        let nothing = |why| (Some(Backend::Nothing(why)), Backend::Nothing(why));
         let (tmp, rest) = match instance {
             InstanceFiles::At(root) => blocking(move || open_instance(&root, None)).await?,
             InstanceFiles::InSandbox { root, identity } => {
                 blocking(move || open_instance(&root, Some(identity))).await?
             }
-            InstanceFiles::Nowhere(why) => (Backend::Nothing(why), Backend::Nothing(why)),
+            InstanceFiles::Remote(Ok(remote)) => (None, Backend::Remote(remote)),
+            InstanceFiles::Remote(Err(why)) | InstanceFiles::Nowhere(why) => nothing(why),
         };
-        if !routes.iter().any(|route| route.prefix.as_str() == "tmp") {
+        if let Some(tmp) = tmp
+            && !routes.iter().any(|route| route.prefix.as_str() == "tmp")
+        {
             routes.push(Route { prefix: Relative::parse("tmp")?, backend: tmp });
         }
         routes.push(Route { prefix: Relative::root(), backend: rest });
@@ -96,11 +118,20 @@ impl Projects {
     }
 }
 
+/// Why a route is refused although it has files; `None` if shells see them, or see them nowhere.
+fn hidden(prefix: &Relative, instance: &InstanceFiles) -> Option<&'static str> {
+    match (instance, prefix.as_str()) {
+        (InstanceFiles::Remote(_), "workspace") => Some(WORKSPACE_ELSEWHERE),
+        (InstanceFiles::Remote(_), "memories/persistent") => Some(MEMORIES_ELSEWHERE),
+        _ => None,
+    }
+}
+
 /// Opens `/tmp` and everything else of an instance.
 fn open_instance(
     root: &Path,
     identity: Option<IdentityScope>,
-) -> Result<(Backend, Backend), ProjectError> {
+) -> Result<(Option<Backend>, Backend), ProjectError> {
     let mut rest = Directory::open(root, None, Reach::InRoot)?;
     let mut tmp = Directory::open(&root.join("tmp"), None, Reach::Beneath).ok();
     if let Some(scope) = identity {
@@ -108,7 +139,7 @@ fn open_instance(
         tmp = tmp.map(|tmp| tmp.as_owner_of(&rest));
     }
     let tmp = tmp.map_or(Backend::Nothing("the instance has no /tmp"), Backend::Directory);
-    Ok((tmp, Backend::Directory(rest)))
+    Ok((Some(tmp), Backend::Directory(rest)))
 }
 
 fn open_root(root: &Path, tmp: &Path) -> Result<Directory, ProjectError> {

@@ -166,6 +166,12 @@ impl Terminals {
         lease.is_some_and(|lease| matches!(lease.state, LeaseState::Paused(_)))
     }
 
+    /// Returns whether the instance of a lease runs, as far as is known.
+    pub(super) async fn has_instance(&self, lease: &LeaseId) -> bool {
+        let lease = self.0.store.lease(lease).await.ok().flatten();
+        lease.is_some_and(|lease| matches!(lease.state, LeaseState::Running(_)))
+    }
+
     /// Returns whether the host of a lease is behind a network, where short outages are normal.
     pub(super) async fn is_remote(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
@@ -208,7 +214,7 @@ impl Terminals {
         let _ = unreachable.wait_for(|all| all.contains_key(lease)).await;
     }
 
-    fn note_unreachable(&self, lease: &LeaseId) {
+    pub(super) fn note_unreachable(&self, lease: &LeaseId) {
         let now = Timestamp::now();
         let added = self.0.unreachable.send_if_modified(|all| match all.contains_key(lease) {
             true => false,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use wire::{Request, Stream};
 
 use super::error::TerminalError;
@@ -31,7 +33,7 @@ impl Terminals {
         let (terminals, terminal) = (self.clone(), terminal.clone());
         let left = caller.clone();
         let task = async move { terminals.begin_exec(&terminal, options, name, &left).await };
-        let task = self.0.tasks.spawn(task);
+        let task = self.0.tasks.spawn(task.in_current_span());
         let _leaves = caller.drop_guard();
         task.await.unwrap_or(Err(TerminalError::Gone))
     }
@@ -69,6 +71,7 @@ impl Terminals {
             return Err(TerminalError::Gone);
         }
         let if_abandoned = options.if_abandoned;
+        let times_out = options.timeout.map(|timeout| Instant::now() + timeout);
         let (max_output, recorded) = (options.max_output.min(MAX_OUTPUT), options.keyed);
         let options = Arc::new(options);
         let stage = self.0.flights.begin(command, Some(options.clone()));
@@ -97,6 +100,7 @@ impl Terminals {
             max_output,
             recorded,
             if_abandoned,
+            times_out,
         })
     }
 
@@ -129,6 +133,7 @@ impl Terminals {
             max_output: MAX_OUTPUT,
             recorded: true,
             if_abandoned: IfAbandoned::Keep,
+            times_out: None,
         })
     }
 
@@ -245,7 +250,7 @@ impl Terminals {
     pub(super) async fn resume_flight(&self, live: &LiveTerminal, link: &HostLink, command: &str) {
         let Ok(id) = command.parse::<CommandId>() else { return };
         if self.0.flights.command(&id).is_some() {
-            self.0.flights.handed_to(&id, link.boot_id());
+            self.0.flights.handed_to(&id, link);
             return;
         }
         let row = self.0.store.command(&id).await.ok().flatten();
@@ -257,7 +262,7 @@ impl Terminals {
         });
         if !command.status.is_end() {
             self.0.flights.begin(command, None);
-            self.0.flights.handed_to(&id, link.boot_id());
+            self.0.flights.handed_to(&id, link);
         }
     }
 }

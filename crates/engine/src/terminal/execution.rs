@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use wire::{Request, Stream};
 
 use super::error::TerminalError;
@@ -20,6 +21,8 @@ const RECORD_AFTER: Duration = Duration::from_millis(100);
 /// How long to wait for a command whose host does not answer. Heavy output can block a host on the disk for
 /// seconds.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a host may take to report that a command reached its own timeout.
+const TIMEOUT_REPORT: Duration = Duration::from_millis(500);
 /// How often to check whether a command was handed to another host.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -33,6 +36,8 @@ pub struct Execution {
     pub(super) max_output: u64,
     pub(super) recorded: bool,
     pub(super) if_abandoned: IfAbandoned,
+    /// When the command reaches its own timeout, if it started at once.
+    pub(super) times_out: Option<Instant>,
 }
 
 impl Drop for Execution {
@@ -191,13 +196,15 @@ impl Execution {
         }
     }
 
-    /// Waits until the host of the command has been unreachable for too long. The command may keep running; its
-    /// receipt can be read by id when the host is back.
+    /// Waits until the host of the command has been unreachable for too long, or until the command should have reached
+    /// its own timeout. The command may keep running; its receipt can be read by id when the host is back.
     async fn unanswered(&self) {
         let lease = &self.terminal.lease_id;
         loop {
             self.terminals.is_unreachable(lease).await;
-            tokio::time::sleep(UNREACHABLE_TIMEOUT).await;
+            let given_up = Instant::now() + UNREACHABLE_TIMEOUT;
+            let until = self.times_out.map_or(given_up, |at| given_up.min(at + TIMEOUT_REPORT));
+            tokio::time::sleep_until(until).await;
             if self.terminals.unreachable_since(lease).is_some() {
                 return;
             }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tracing::{Span, debug_span};
 
+use super::link::HostLink;
 use super::options::ExecOptions;
 use model::{Command, CommandId, CommandStatus, Moment, SessionId, TerminalId};
 use store::Outputs;
@@ -39,12 +41,25 @@ struct Flight {
     stage: watch::Sender<CommandStage>,
     /// The boot id of the host that has the command.
     host: String,
+    /// The number of the connection on which it was handed to that host.
+    connection: u64,
     /// Needed to hand the command to another host; `None` once it has started.
     options: Option<Arc<ExecOptions>>,
     /// The caller left, so the command must not start.
     abandoned: bool,
     /// Whether the command waits for input.
     waiting: bool,
+    /// How the command ended, if its output could not be read before the connection was closed.
+    unread_end: Option<Box<Command>>,
+    spans: ExecSpans,
+}
+
+/// The spans of a command in a trace. They end when they are replaced.
+struct ExecSpans {
+    /// Until its receipt is stored.
+    whole: Span,
+    /// While a host has it.
+    host: Span,
 }
 
 #[derive(Default)]
@@ -59,9 +74,20 @@ impl Flights {
         let (stage, receiver) = watch::channel(CommandStage::Open(command.clone().into()));
         let touch = options.as_ref().and_then(|options| options.touch.clone());
         let id = command.command_id.clone();
-        let host = String::new();
-        let flight =
-            Flight { command, touch, stage, host, options, abandoned: false, waiting: false };
+        let whole =
+            debug_span!(target: "trace", "exec", command = %id, terminal = %command.terminal_id);
+        let flight = Flight {
+            command,
+            touch,
+            stage,
+            host: String::new(),
+            connection: 0,
+            options,
+            abandoned: false,
+            waiting: false,
+            unread_end: None,
+            spans: ExecSpans { whole, host: Span::none() },
+        };
         self.0.lock().insert(id, flight);
         receiver
     }
@@ -105,19 +131,45 @@ impl Flights {
     }
 
     /// Notes the host to which a command is handed.
-    pub fn handed_to(&self, id: &CommandId, host: &str) {
+    pub fn handed_to(&self, id: &CommandId, link: &HostLink) {
         if let Some(flight) = self.0.lock().get_mut(id) {
-            flight.host = host.to_owned();
+            (flight.host, flight.connection) = (link.boot_id().to_owned(), link.number());
+            let whole = &flight.spans.whole;
+            flight.spans.host = debug_span!(target: "trace", parent: whole, "host", otel.kind = "client", host = link.boot_id());
         }
     }
 
-    /// Returns the commands on this host that have not ended, oldest first, with their options.
-    pub fn on(&self, host: &str) -> Vec<(Command, Option<Arc<ExecOptions>>)> {
-        let flights = self.0.lock();
-        let open = flights.values().filter(|it| it.host == host && !it.command.status.is_end());
-        let mut open: Vec<_> = open.map(|it| (it.command.clone(), it.options.clone())).collect();
+    /// Takes back the commands that were handed to a host on an earlier connection than `before` and have not
+    /// ended. Returns them with their options, oldest first.
+    pub fn take_back(
+        &self,
+        host: &str,
+        before: u64,
+        of: impl Fn(&Command) -> bool,
+    ) -> Vec<(Command, Option<Arc<ExecOptions>>)> {
+        let mut flights = self.0.lock();
+        let mut open = Vec::new();
+        for flight in flights.values_mut() {
+            let here = flight.host == host && flight.connection < before;
+            if here && !flight.command.status.is_end() && of(&flight.command) {
+                flight.host.clear();
+                open.push((flight.command.clone(), flight.options.clone()));
+            }
+        }
         open.sort_by(|(a, _), (b, _)| a.command_id.cmp(&b.command_id));
         open
+    }
+
+    /// Notes how a command ended whose output could not be read before the connection was closed.
+    pub fn note_unread_end(&self, id: &CommandId, ended: Command) {
+        if let Some(flight) = self.0.lock().get_mut(id) {
+            flight.unread_end = Some(ended.into());
+        }
+    }
+
+    /// Returns how a command ended whose output could not be read.
+    pub fn unread_end(&self, id: &CommandId) -> Option<Command> {
+        self.0.lock().get(id).and_then(|flight| flight.unread_end.as_deref().cloned())
     }
 
     pub fn started(&self, id: &CommandId, at: Timestamp, offset: u64) {
@@ -134,6 +186,10 @@ impl Flights {
         if let Some(flight) = self.0.lock().get_mut(id) {
             if let CommandStage::Ended(ended) | CommandStage::Recorded(ended) = &stage {
                 flight.command = ended.command.clone();
+                flight.spans.host = Span::none();
+            }
+            if let CommandStage::Recorded(_) | CommandStage::Lost = &stage {
+                flight.spans = ExecSpans { whole: Span::none(), host: Span::none() };
             }
             flight.stage.send_replace(stage);
         }
@@ -147,9 +203,26 @@ impl Flights {
         self.0.lock().get(id).map(|flight| flight.stage.subscribe())
     }
 
+    /// Returns a span for storing the receipt of a command.
+    pub fn store_span(&self, id: &CommandId) -> Span {
+        self.0.lock().get(id).map_or_else(Span::none, |flight| {
+            let whole = &flight.spans.whole;
+            debug_span!(target: "trace", parent: whole, "store", command = %id)
+        })
+    }
+
     /// Returns the session for which the end of a command counts as activity.
     pub fn touch(&self, id: &CommandId) -> Option<(SessionId, Moment)> {
         self.0.lock().get(id).and_then(|flight| flight.touch.clone())
+    }
+
+    /// Returns the whole output of a command that has ended, if it is small.
+    pub fn output(&self, id: &CommandId) -> Option<Outputs> {
+        let flights = self.0.lock();
+        match &*flights.get(id)?.stage.borrow() {
+            CommandStage::Ended(ended) | CommandStage::Recorded(ended) => ended.output.clone(),
+            CommandStage::Open(_) | CommandStage::Failed(_) | CommandStage::Lost => None,
+        }
     }
 
     /// Returns the lengths of a command's standard output and standard error.

@@ -5,7 +5,8 @@
 //!        │                  └── host lost ──▶ lost
 //!        └── host lost ──▶ handed to another
 //! ```
-//! A host records a command in a file before it passes it to the shell, so that no command runs twice.
+//! A host records a command in a file before it passes it to the shell, so that no command runs twice. A host that
+//! still runs lists the commands that it has: one that was lost on the way to it is handed to it again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -89,13 +90,19 @@ impl Terminals {
     ) -> Result<watch::Receiver<Progress>, TerminalError> {
         let name = terminal.terminal_id.to_string();
         let progress = link.follow(id.as_str(), &name);
-        self.0.flights.handed_to(id, link.boot_id());
+        self.0.flights.handed_to(id, link);
         match link.call(|seq| options.request(seq, name, id)).await {
             Ok(_) => Ok(progress),
             Err(LinkError::Closed) => {
                 if self.0.lost_hosts.lock().contains(link.boot_id()) {
                     // The other commands of this host were handled already.
                     self.recover_commands(link.boot_id()).await;
+                } else if let Ok(next) = self.link_of(terminal).await
+                    && next.number() > link.number()
+                    && next.progress(id.as_str()).is_none()
+                {
+                    // The next connection was made before the command was handed to this one.
+                    self.hand_again(&next, |command| command.command_id == *id);
                 }
                 Ok(progress)
             }
@@ -114,14 +121,28 @@ impl Terminals {
     /// Hands the commands of a lost host that had not started to the next host, and records the others as lost.
     pub(super) async fn recover_commands(&self, host: &str) {
         self.0.lost_hosts.lock().add(host);
-        for (command, options) in self.0.flights.on(host) {
+        for (command, options) in self.0.flights.take_back(host, u64::MAX, |_| true) {
             match options {
                 Some(options) if !self.began(&command).await => {
-                    self.0.flights.handed_to(&command.command_id, "");
                     self.0.tasks.spawn(self.clone().hand_on(command, options));
                 }
                 Some(_) | None => self.end_as(&command, CommandEnd::Lost).await,
             }
+        }
+    }
+
+    /// Hands commands to a host again that were handed to it on an earlier connection and that it does not have: they
+    /// were lost on the way. `of` selects them.
+    pub(super) fn hand_again(&self, link: &HostLink, of: impl Fn(&Command) -> bool) {
+        for (command, options) in self.0.flights.take_back(link.boot_id(), link.number(), of) {
+            let this = self.clone();
+            match options {
+                Some(options) => self.0.tasks.spawn(this.hand_on(command, options)),
+                // Its host had started it, and forgot it.
+                None => self.0.tasks.spawn(async move {
+                    this.end_as(&command, CommandEnd::Lost).await;
+                }),
+            };
         }
     }
 

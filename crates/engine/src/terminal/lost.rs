@@ -62,8 +62,9 @@ impl Terminals {
 
     /// Records the end of a command whose host is lost.
     pub(super) async fn end_as(&self, command: &Command, end: CommandEnd) {
+        let known = self.0.flights.unread_end(&command.command_id);
         let command = &self.with_lengths(command).await;
-        if let Ok(ended) = command.end(end, Timestamp::now())
+        if let Ok(ended) = known.map_or_else(|| command.end(end, Timestamp::now()), Ok)
             && let Err(error) = self.0.store.save_command(&ended).await
         {
             tracing::warn!(command = %ended.command_id, %error, "cannot record how a command ended");

@@ -26,7 +26,11 @@ impl Terminals {
             link.as_ref().is_some_and(|link| link.progress(command.command_id.as_str()).is_some());
         let mut copy = None;
         if command.status.is_end() {
-            copy = self.0.store.command_output(&command.command_id).await?;
+            // A receipt that is being stored has it already.
+            copy = self.0.flights.output(&command.command_id);
+            if copy.is_none() {
+                copy = self.0.store.command_output(&command.command_id).await?;
+            }
         }
         if let (false, Some(copy)) = (followed, &copy) {
             let recorded = self.0.store.command(&command.command_id).await?;
@@ -38,13 +42,21 @@ impl Terminals {
         let mut unreachable = None;
         if let Some(link) = link {
             match from_host(&link, &command.command_id, stream, from, limit).await {
-                Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
                 // The output of an ended command may be complete here.
                 Err(error @ TerminalError::Unreachable { .. }) if command.status.is_end() => {
                     unreachable = Some(error);
                 }
+                // The files of a host elsewhere are read when it is connected again.
+                Err(error @ TerminalError::Host(LinkError::Closed)) if link.is_remote() => {
+                    unreachable = Some(error);
+                }
+                Err(TerminalError::NotKept | TerminalError::Host(LinkError::Closed)) => {}
                 other => return other,
             }
+        } else if self.is_remote(&terminal.lease_id).await
+            && self.has_instance(&terminal.lease_id).await
+        {
+            unreachable = Some(TerminalError::Unreachable { lease: terminal.lease_id.clone() });
         }
         let directory = self.directory(&terminal.terminal_id);
         let id = command.command_id.clone();
@@ -59,13 +71,20 @@ impl Terminals {
         match read.await.map_err(|_| TerminalError::Gone)? {
             Err(TerminalError::NotKept) => match (copy, unreachable) {
                 (Some(copy), _) => Ok(from_memory(&copy, stream, from, limit)),
-                (None, Some(unreachable)) => Err(unreachable),
                 // It wrote nothing, or little that was lost with its host.
-                (None, None) if total(command, stream) == 0 => {
-                    Ok(Chunk { offset: 0, next: 0, end: true, bytes: Vec::new() })
+                (None, _) if total(command, stream) == 0 => {
+                    let end = command.status.is_end();
+                    let at = if end { 0 } else { from };
+                    Ok(Chunk { offset: at, next: at, end, bytes: Vec::new() })
                 }
+                (None, Some(unreachable)) => Err(unreachable),
                 (None, None) => Err(TerminalError::NotKept),
             },
+            // The copy of what a host elsewhere wrote may end before its output does.
+            Ok(chunk) if unreachable.is_some() => {
+                let complete = command.status.is_end() && chunk.next >= total(command, stream);
+                Ok(Chunk { end: chunk.end && complete, ..chunk })
+            }
             other => other,
         }
     }

@@ -179,6 +179,11 @@ impl Terminals {
             }
             Ok(None) | Err(_) => (LOCAL_RECONNECT_TIMEOUT, true),
         };
+        // Short outages of a network are normal.
+        let silence = match timeout > LOCAL_RECONNECT_TIMEOUT {
+            true => SilenceLimits::REMOTE,
+            false => SilenceLimits::LOCAL,
+        };
         let began = Instant::now();
         let mut tried = Some(tried);
         let mut deadline = tokio::time::Instant::now() + timeout;
@@ -227,7 +232,12 @@ impl Terminals {
                 }
                 // The next server finds it.
                 Err(TerminalError::Lease(LeaseError::Stopping)) => return,
-                Err(error) => tracing::warn!(%lease, %error, "a host cannot be reached"),
+                Err(error) => {
+                    tracing::warn!(%lease, %error, "a host cannot be reached");
+                    if began.elapsed() >= silence.limit {
+                        self.note_unreachable(lease);
+                    }
+                }
             }
             if let Some(tried) = tried.take() {
                 tried();

@@ -190,8 +190,12 @@ impl Terminals {
             // Repeats its events, including its end if the receipt is not stored yet.
             let id = command.command.clone();
             let (from_out, from_err) = (command.stdout_bytes, command.stderr_bytes);
-            link.post(|seq| Request::ExecWatch { seq, command: id, from_out, from_err });
+            link.queue(|seq| Request::ExecWatch { seq, command: id, from_out, from_err }).await?;
         }
+        self.hand_again(link, |command| {
+            let known = info.commands.iter().any(|it| it.command == command.command_id.as_str());
+            command.terminal_id == live.id && !known
+        });
         let offset = info.end_offset;
         link.attach(live.id.as_str(), offset).await?;
         let (cols, rows) = (info.cols, info.rows);
@@ -224,6 +228,7 @@ impl Terminals {
             terminal: live.id.clone(),
             dir: directory,
             mounts: setup.mounts.clone(),
+            workspace: setup.workspace.clone(),
         };
         let placed = self.0.leases.mount(running, &needed).await?;
         let setup = setup.inside(&placed);

@@ -16,6 +16,8 @@ pub struct ShellSetup {
     pub env: Env,
     /// Directories that must be accessible, each with its path in a sandbox.
     pub mounts: Vec<(PathBuf, PathBuf)>,
+    /// The directory of the project that these belong to.
+    pub workspace: Option<PathBuf>,
 }
 
 impl ShellSetup {
@@ -29,6 +31,7 @@ impl ShellSetup {
             directory: placed.image.directory.clone().unwrap_or(placed.inside(&self.directory)),
             env: self.env.into_iter().map(|(key, value)| (key, name(value))).collect(),
             mounts: placed.seen.clone(),
+            workspace: self.workspace,
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn terminals(home: &Path, store: &Store, events: &Events, leases: Leases) ->
         metrics: ServerMetrics::new(),
         shell_setup: Arc::new(move |_| {
             let (env, mounts) = (model::Env::new(), vec![]);
-            Ok(ShellSetup { directory: directory.clone(), env, mounts })
+            Ok(ShellSetup { directory: directory.clone(), env, mounts, workspace: None })
         }),
     };
     Terminals::new(settings, store.clone(), leases, events.clone())

@@ -90,7 +90,7 @@ fn copy_to(from: &Path, unfinished: &Path) -> io::Result<File> {
 }
 
 /// Grows an unused disk. A copy is grown and renamed, so a crash leaves an intact disk.
-pub(super) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
+pub(crate) fn grow(disk: &Path, bytes: u64) -> io::Result<()> {
     let locked = sys::lock_unused_image(disk)?;
     if locked.metadata()?.len() >= bytes {
         return Ok(());

@@ -344,7 +344,8 @@ fn note_image(disk: &Path, image: &str) -> io::Result<()> {
     replace_volatile(&disk.with_extension("json"), &serde_json::to_vec(&backing)?)
 }
 
-fn image_below(disk: &Path) -> io::Result<Option<String>> {
+/// The image below a disk.
+pub(crate) fn image_below(disk: &Path) -> io::Result<Option<String>> {
     match fs::read(disk.with_extension("json")) {
         Ok(text) => Ok(serde_json::from_slice::<DiskBacking>(&text)?.image),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -92,7 +92,7 @@ impl Check {
         check.add(
             "loop devices",
             if loops { Verdict::Yes } else { Verdict::No },
-            if loops { "disk limits" } else { "load the module loop" },
+            if loops { "disk limits, also of workspaces" } else { "load the module loop" },
         );
         let users = fs::read_to_string("/proc/sys/user/max_user_namespaces")
             .is_ok_and(|text| text.trim() != "0");
@@ -187,7 +187,7 @@ impl Check {
         check.add(
             "root",
             Verdict::Without,
-            "the server is not root: no memory, CPU and disk limits, no images",
+            "the server is not root: no memory, CPU and disk limits, also not of workspaces; no images",
         );
         let switches = [
             ("/proc/sys/user/max_user_namespaces", "0", "set user.max_user_namespaces"),

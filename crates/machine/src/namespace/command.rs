@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{confine, end, launch};
-use crate::mount;
+use super::{confine, end, flatten, launch};
 use crate::network::{connect, read_log};
 use crate::spec::EgressPolicy;
+use crate::{mount, workspace};
 
-const USAGE: &str = "usage: stead namespace launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | egress-log PID | end HOME";
+const USAGE: &str = "usage: stead namespace launch DIR | mount PID [SOURCE TARGET]… | reach PID EGRESS | egress-log PID | flatten DISK IMAGE ROOT | end HOME";
 
 /// Runs `stead sandbox` with the arguments that follow.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -38,8 +38,14 @@ fn run(words: &[&str]) -> io::Result<()> {
             let egress = serde_json::from_str::<EgressPolicy>(egress).map_err(io::Error::from)?;
             connect::replace_rules(pid.parse().unwrap_or(0), &egress)
         }
+        ["flatten", disk, image, root] => {
+            Err(flatten::flatten(Path::new(disk), Path::new(image), Path::new(root)))
+        }
         ["egress-log", pid] => read_log::print_ruleset(pid.parse().unwrap_or(0)),
-        ["end", home] => end::end_all(Path::new(home), |_| true),
+        ["end", home] => {
+            let home = Path::new(home);
+            end::end_all(home, |_| true).and_then(|()| workspace::detach_all(home))
+        }
         _ => Err(io::Error::other(USAGE)),
     }
 }

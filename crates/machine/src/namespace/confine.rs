@@ -112,5 +112,6 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     // Only process 1 has it open, so that the network ends with it.
     handed.extend(lifetime);
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
-    runtime::run(&bundle, launch.spec.capabilities, None, &handed)
+    // Only root can create devices.
+    runtime::run(&bundle, launch.spec.capabilities, Path::new("/dev"), None, &handed)
 }

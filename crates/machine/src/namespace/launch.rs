@@ -9,7 +9,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use oci_spec::runtime::Spec;
@@ -19,8 +19,8 @@ use rustix::thread::UnshareFlags;
 
 use super::bundle::{self, BundlePlan, TerminalGroup};
 use super::launch_file::SandboxLaunch;
-use super::root::{self, MachinePrograms, ROOT};
-use super::{rlimit, runtime};
+use super::root::{self, DEVICES, MachinePrograms, ROOT};
+use super::{devices, rlimit, runtime};
 use crate::cgroup::Cgroups;
 use crate::files::{cannot, open_dir};
 use crate::io_limit::IoLimit;
@@ -37,11 +37,11 @@ pub(super) const CGROUP: &str = "/stead-sandboxes";
 
 /// Launches the sandbox of a directory. With an external runtime, returns only on failure.
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
-    let Prepared { launch, bundle, users, handed } = prepare(dir)?;
+    let Prepared { launch, bundle, devices, users, handed } = prepare(dir)?;
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     let Some(runtime) = &launch.runtime else {
         let capabilities = launch.spec.capabilities;
-        return runtime::run(&bundle, capabilities, Some(users.as_fd()), &handed);
+        return runtime::run(&bundle, capabilities, &devices, Some(users.as_fd()), &handed);
     };
     let files = dir.join("bundle");
     fs::create_dir_all(&files)?;
@@ -70,6 +70,8 @@ fn keep_open(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 struct Prepared {
     launch: SandboxLaunch,
     bundle: Spec,
+    /// The directory with its device files, in the launcher's mount namespace.
+    devices: PathBuf,
     users: OwnedFd,
     handed: Vec<OwnedFd>,
 }
@@ -129,12 +131,14 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         connect::connect_and_report(dir, &launch.spec.egress, &resolved, slot, machine.as_fd())
     })?;
     drop(machine);
+    let devices = devices::create().map_err(cannot("create its devices"))?;
     let cgroups = match &launch.runtime {
         None => Some(enter_cgroups(&cgroup, &bundle)?),
         Some(_) => None,
     };
     io_limit.set(dir, &Cgroups::new(&cgroup)?).map_err(cannot("limit its write rate"))?;
-    root::mount_root(&launch, &programs, &resolved, stage, disk, (users.as_fd(), first_user))?;
+    let mounted = root::MountedParts { disk, devices };
+    root::mount_root(&launch, &programs, &resolved, stage, mounted, (users.as_fd(), first_user))?;
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;
     let handed = match launch.spec.capabilities {
         SandboxCapabilities::Root => vec![socket, terminals, slot_lock],
@@ -144,7 +148,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         entered.join().map_err(cannot("enter its cgroups"))?;
         cgroups.deny_devices().map_err(cannot("deny it devices"))?;
     }
-    Ok(Prepared { launch, bundle, users, handed })
+    Ok(Prepared { launch, bundle, devices: stage.join(DEVICES), users, handed })
 }
 
 /// Allows all users of the sandbox to listen on low ports and to send ICMP echo requests. The network

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
@@ -11,7 +11,9 @@ use super::launch_file::SandboxLaunch;
 use super::layers::{self, LayerStage};
 use super::private_programs::PrivatePrograms;
 use crate::files::{cannot, open_dir};
-use crate::layout::{PROGRAMS, READ_ONLY_TREE, machine_directories, shown_directories};
+use crate::layout::{
+    PROGRAMS, READ_ONLY_TREE, machine_directories, program_directories, shown_directories,
+};
 use crate::network::connect::ResolvedEgress;
 use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
@@ -23,6 +25,17 @@ const STAGES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
 /// The name of the root directory on the stage.
 pub(super) const ROOT: &str = "root";
+
+/// The name of the directory with the device files on the stage.
+pub(super) const DEVICES: &str = "devices";
+
+/// What the launcher opened for the root before it entered the sandbox's cgroups.
+pub(super) struct MountedParts {
+    /// The loop device of the disk, and its path.
+    pub(super) disk: (File, String),
+    /// The detached file system with the device files.
+    pub(super) devices: OwnedFd,
+}
 
 /// What a sandbox gets of this machine's program directories.
 pub(super) enum MachinePrograms {
@@ -53,7 +66,7 @@ pub(super) fn mount_root(
     programs: &MachinePrograms,
     resolved: &ResolvedEgress,
     stage: &Path,
-    (device, device_path): (File, String),
+    MountedParts { disk: (device, device_path), devices }: MountedParts,
     (users, first_user): (BorrowedFd<'_>, u32),
 ) -> io::Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
@@ -65,28 +78,37 @@ pub(super) fn mount_root(
         ),
         None => None,
     };
-    let mut mounts =
-        vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY_TREE, None)?)];
-    let (directories, layers) = match programs {
-        MachinePrograms::None => (vec![], vec![]),
-        MachinePrograms::ReadOnly => (machine_directories(&launch.shown), vec![]),
-        MachinePrograms::Layers(_) => {
-            (shown_directories(&launch.shown).cloned().collect(), layers::open(users)?)
-        }
-    };
-    for path in directories {
+    let open = |path: PathBuf| {
         let tree = sys::clone_tree(&path, READ_ONLY_TREE, None)
             .map_err(cannot("mount a directory of this machine"))?;
-        mounts.push((path, tree));
+        Ok((path, tree))
+    };
+    let host = sys::clone_tree(&launch.programs, READ_ONLY_TREE, None)?;
+    let mut views = vec![(PathBuf::from(PROGRAMS), host)];
+    let (directories, layers) = match programs {
+        MachinePrograms::None => (vec![], vec![]),
+        MachinePrograms::ReadOnly => (program_directories(), vec![]),
+        MachinePrograms::Layers(_) => (vec![], layers::open(users)?),
+    };
+    for path in directories {
+        views.push(open(path)?);
     }
+    // The operator may change these, which an overlay would not show.
+    let shown: Vec<_> = match programs {
+        MachinePrograms::None => vec![],
+        MachinePrograms::ReadOnly | MachinePrograms::Layers(_) => {
+            shown_directories(&launch.shown).cloned().map(open).collect::<io::Result<_>>()?
+        }
+    };
 
     let mount_tmpfs = rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k");
     mount_tmpfs.map_err(|error| cannot("mount the stage")(error.into()))?;
-    let [disk, mapped, lower, root] =
-        ["disk", "mapped", "lower", ROOT].map(|name| stage.join(name));
-    for dir in [&disk, &mapped, &lower, &root] {
+    let [disk, mapped, lower, root, empty] =
+        ["disk", "mapped", "lower", ROOT, "empty"].map(|name| stage.join(name));
+    for dir in [&disk, &mapped, &lower, &root, &empty, &stage.join(DEVICES)] {
         fs::create_dir(dir)?;
     }
+    sys::move_mount(devices.as_fd(), open_dir(&stage.join(DEVICES))?.as_fd())?;
     rustix::mount::mount(&device_path, &disk, "ext4", quiet, c"noacl,errors=remount-ro")
         .or_else(|_| rustix::mount::mount(&device_path, &disk, "ext4", quiet, None))
         .map_err(|error| cannot("mount the disk")(error.into()))?;
@@ -121,11 +143,37 @@ pub(super) fn mount_root(
             inside.as_fd(),
         )?;
     }
-    for (path, tree) in &mounts {
-        let at = UntrustedTree(inside.as_fd()).open(path).map_err(cannot("open a mount point"))?;
-        sys::move_mount(tree.as_fd(), at.as_fd()).map_err(cannot("mount into the sandbox"))?;
+    let point =
+        |path| UntrustedTree(inside.as_fd()).open(path).map_err(cannot("open a mount point"));
+    for (number, (path, tree)) in views.iter().enumerate() {
+        let below = stage.join(format!("view-{number}"));
+        fs::create_dir(&below)?;
+        sys::move_mount(tree.as_fd(), open_dir(&below)?.as_fd())?;
+        mount_view(&below, &empty, point(path)?.as_fd(), first_user)
+            .map_err(cannot("mount a view of a directory of this machine"))?;
+    }
+    for (path, tree) in &shown {
+        sys::move_mount(tree.as_fd(), point(path)?.as_fd())
+            .map_err(cannot("mount into the sandbox"))?;
     }
     Ok(())
+}
+
+/// Mounts a read-only directory as an overlay, so that its files are this sandbox's own for `inotify` and `flock`. `empty`
+/// is an empty directory, because an overlay has at least two layers.
+fn mount_view(
+    directory: &Path,
+    empty: &Path,
+    at: BorrowedFd<'_>,
+    first_user: u32,
+) -> io::Result<()> {
+    let options = format!("lowerdir={}:{}", directory.display(), empty.display());
+    let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY;
+    let at = format!("/proc/self/fd/{}", at.as_raw_fd());
+    sys::as_user(first_user, || {
+        Ok(rustix::mount::mount("overlay", at.as_str(), "overlay", flags, options.as_c_str())?)
+    })
 }
 
 /// Creates the mount points, and writes the files for name resolution. The sandbox wrote the disk's

@@ -22,6 +22,7 @@ use rustix::mount::MountFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::capabilities;
+use super::devices::DEVICES;
 use crate::files::{cannot, open_dir};
 use crate::seccomp::bpf;
 use crate::spec::SandboxCapabilities;
@@ -30,9 +31,6 @@ use crate::untrusted_tree::{UntrustedTree, change_root};
 
 /// Descriptors from this number on are not handed over.
 pub(super) const FREE_FDS: i32 = 64;
-
-/// The devices of every sandbox.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// The links in `/dev` that programs expect.
 const LINKS: [(&str, &str); 5] = [
@@ -43,12 +41,13 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Runs a bundle with these capabilities in the user namespace `users`, or in the current one, and hands over
-/// descriptors from number 3 on. Returns when the program of the bundle runs. Needs a process of one thread, which has left the
-/// machine's namespaces afterwards and should end.
+/// Runs a bundle with these capabilities and the device files of a directory, in the user namespace `users` or in the
+/// current one, and hands over descriptors from number 3 on. Returns when the program of the bundle runs. Needs a process
+/// of one thread, which has left the machine's namespaces afterwards and should end.
 pub(super) fn run(
     spec: &Spec,
     capabilities: SandboxCapabilities,
+    devices: &Path,
     users: Option<BorrowedFd<'_>>,
     handed: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
@@ -69,7 +68,7 @@ pub(super) fn run(
         | UnshareFlags::NEWCGROUP;
     sys::unshare(namespaces).map_err(cannot("leave the machine's namespaces"))?;
     sys::fork(|| {
-        let error = match become_process_1(spec, capabilities, handed) {
+        let error = match become_process_1(spec, capabilities, devices, handed) {
             Ok(never) => match never {},
             Err(error) => error,
         };
@@ -88,6 +87,7 @@ enum Never {}
 fn become_process_1(
     spec: &Spec,
     capabilities: SandboxCapabilities,
+    devices: &Path,
     handed: &[BorrowedFd<'_>],
 ) -> io::Result<Never> {
     let missing = |what: &str| io::Error::other(format!("the bundle has no {what}"));
@@ -105,7 +105,7 @@ fn become_process_1(
     for mount in spec.mounts().iter().flatten() {
         add(UntrustedTree(inside.as_fd()), mount).map_err(cannot("mount its own file systems"))?;
     }
-    devices(UntrustedTree(inside.as_fd())).map_err(cannot("mount its devices"))?;
+    mount_devices(UntrustedTree(inside.as_fd()), devices).map_err(cannot("mount its devices"))?;
     change_root(inside.as_fd()).map_err(cannot("change its root"))?;
     for (name, value) in linux.sysctl().iter().flatten() {
         fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)
@@ -170,14 +170,14 @@ fn by_descriptor(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Mounts the machine's harmless devices in the new `/dev`.
-fn devices(inside: UntrustedTree<'_>) -> io::Result<()> {
+/// Mounts the devices of a directory in the new `/dev`.
+fn mount_devices(inside: UntrustedTree<'_>, devices: &Path) -> io::Result<()> {
     let dev = inside.make_dir(Path::new("dev"))?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for name in DEVICES {
+    for (name, ..) in DEVICES {
         let node =
             rustix::fs::openat(&dev, name, flags | OFlags::WRONLY, Mode::from_raw_mode(0o666))?;
-        rustix::mount::mount_bind(Path::new("/dev").join(name), by_descriptor(node.as_fd()))?;
+        rustix::mount::mount_bind(devices.join(name), by_descriptor(node.as_fd()))?;
     }
     for (name, target) in LINKS {
         rustix::fs::symlinkat(target, &dev, name)?;

@@ -1,15 +1,18 @@
 //! Loop devices: files used as block devices.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
+const LOOP_SET_CAPACITY: libc::c_ulong = 0x4C07;
+const EXT4_IOC_RESIZE_FS: libc::c_ulong = 0x4008_6610;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -33,6 +36,14 @@ struct LoopConfig {
     names_and_key: [u8; 64 + 64 + 32],
     init: [u64; 2],
     reserved: [u64; 8],
+}
+
+/// The kernel's `loop_info64`. It starts with the device and the inode of the file.
+#[repr(C)]
+struct LoopStatus {
+    file_device: u64,
+    file_inode: u64,
+    rest: [u64; 27],
 }
 
 /// Opens a disk image that is not a loop device, and keeps it from becoming one while it is open. All
@@ -101,4 +112,47 @@ pub(crate) fn loop_device(image: &Path) -> io::Result<(File, String)> {
         }
     }
     Err(io::Error::other("other processes keep taking the free loop devices"))
+}
+
+/// Finds the block device that a file is, and returns it with its path. The kernel keeps the device as long as
+/// the descriptor is open.
+pub(crate) fn loop_device_of(image: &Path) -> io::Result<Option<(File, String)>> {
+    let wanted = fs::metadata(image)?;
+    for entry in fs::read_dir("/sys/block")?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Only a device that is in use has this file. Opening others might delay their end.
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(file.trim_end_matches('\n')).file_name() != image.file_name() {
+            continue;
+        }
+        let path = format!("/dev/{name}");
+        let Ok(device) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+        let mut status = LoopStatus { file_device: 0, file_inode: 0, rest: [0; 27] };
+        // SAFETY: `status` has the size of the kernel's structure and lives through the call.
+        let read =
+            unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut status) };
+        if read == 0 && (status.file_device, status.file_inode) == (wanted.dev(), wanted.ino()) {
+            return Ok(Some((device, path)));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes a block device as large as its file has become.
+pub(crate) fn grow_loop_device(device: &File) -> io::Result<()> {
+    // SAFETY: this request takes no argument.
+    match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_CAPACITY as _, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Grows the mounted ext4 file system of an open file to this number of blocks. The kernel does it step by
+/// step, so a crash leaves an intact file system.
+pub(crate) fn grow_ext4(file: &File, blocks: u64) -> io::Result<()> {
+    // SAFETY: `blocks` lives through the call, which only reads it.
+    match unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

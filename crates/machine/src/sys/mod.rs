@@ -8,7 +8,9 @@ mod mount;
 mod process;
 mod user;
 
-pub(crate) use loop_device::{lock_unused_image, loop_device};
+pub(crate) use loop_device::{
+    grow_ext4, grow_loop_device, lock_unused_image, loop_device, loop_device_of,
+};
 pub(crate) use mount::{MountAccess, clone_tree, move_mount, restrict};
 pub(crate) use process::{
     ForkedTask, bound_socket, close_on_exec_from, enter, exec_with, fork, fork_without,

@@ -80,7 +80,16 @@ pub(crate) async fn read_range(
             ("format", Some("json".to_owned())),
         ],
     );
-    let read = native.get(&target).await?.json();
+    content(native, &target, path).await
+}
+
+/// Reads the content of a route that answers in JSON.
+async fn content(
+    native: &NativeApi,
+    target: &str,
+    path: &str,
+) -> Result<FileContent, NativeProblem> {
+    let read = native.get(target).await?.json();
     let number = |key: &str| read[key].as_u64().unwrap_or_default();
     let text = |key: &str| read[key].as_str().map(str::to_owned);
     Ok(FileContent {
@@ -170,7 +179,18 @@ async fn write(
     ensure_thread(native, &escape(native.thread(thread))).await?;
     let parameters = [("path", Some(path.to_owned())), ("create_dirs", Some("true".to_owned()))];
     let target = file_target(native, thread, "write", &parameters);
-    let written = native.put_file(&target, headers, content).await?.json();
+    put(native, &target, path, headers, content).await
+}
+
+/// Writes the content of a route that answers as `write` does.
+async fn put(
+    native: &NativeApi,
+    target: &str,
+    path: &str,
+    headers: HeaderMap,
+    content: Vec<u8>,
+) -> Result<ToolReply<FileWrite>, ToolError> {
+    let written = native.put_file(target, headers, content).await?.json();
     let data =
         FileWrite { path: path.to_owned(), size: written["size"].as_u64().unwrap_or_default() };
     Ok(ToolReply::Done { text: format!("{} bytes in {}", data.size, data.path), data })
@@ -395,12 +415,33 @@ pub(crate) enum MemoryKind {
 }
 
 impl MemoryKind {
-    fn path(self, name: &str) -> String {
-        let store = match self {
+    fn name(self) -> &'static str {
+        match self {
             MemoryKind::Hot => "hot",
             MemoryKind::Persistent => "persistent",
-        };
-        format!("/memories/{store}/{}", name.trim_start_matches('/'))
+        }
+    }
+
+    fn path(self, name: &str) -> String {
+        format!("/memories/{}/{}", self.name(), name.trim_start_matches('/'))
+    }
+
+    /// Builds the target of a memory of the thread's project. The thread may run where its files do not have the
+    /// memories.
+    async fn target(
+        self,
+        native: &NativeApi,
+        thread: Option<&str>,
+        name: &str,
+        parameters: &[(&str, Option<String>)],
+    ) -> Result<String, NativeProblem> {
+        let thread = native.get(&format!("/api/threads/{}", escape(native.thread(thread)))).await?;
+        let thread = thread.json();
+        let project = escape(thread["project_id"].as_str().unwrap_or_default());
+        let names: Vec<String> =
+            name.split('/').filter(|name| !name.is_empty()).map(escape).collect();
+        let path = format!("/api/projects/{project}/memories/{}/{}", self.name(), names.join("/"));
+        Ok(target(path, parameters))
     }
 }
 
@@ -422,8 +463,11 @@ pub(crate) async fn memory_read(
     arguments: MemoryReadArguments,
 ) -> Result<ToolReply<FileContent>, ToolError> {
     let path = arguments.store.path(&arguments.path);
-    let thread = arguments.thread.as_deref();
-    Ok(read_range(&call.native, thread, &path, (0, MAX_READ_BYTES)).await?.reply())
+    let (native, thread) = (&call.native, arguments.thread.as_deref());
+    let limit = Some(MAX_READ_BYTES.to_string());
+    let parameters = [("limit", limit), ("format", Some("json".to_owned()))];
+    let target = arguments.store.target(native, thread, &arguments.path, &parameters).await?;
+    Ok(content(native, &target, &path).await?.reply())
 }
 
 /// A memory to write.
@@ -447,5 +491,8 @@ pub(crate) async fn memory_write(
 ) -> Result<ToolReply<FileWrite>, ToolError> {
     let path = arguments.store.path(&arguments.path);
     let content = arguments.content.into_bytes();
-    write(&call.native, arguments.thread.as_deref(), &path, HeaderMap::new(), content).await
+    let (native, thread) = (&call.native, arguments.thread.as_deref());
+    ensure_thread(native, &escape(native.thread(thread))).await?;
+    let target = arguments.store.target(native, thread, &arguments.path, &[]).await?;
+    put(native, &target, &path, HeaderMap::new(), content).await
 }

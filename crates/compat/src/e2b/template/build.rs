@@ -15,7 +15,7 @@ use crate::e2b::{E2bApi, E2bJson, E2bRefusal, bad};
 use adapter::{
     Adapter,
     build::{
-        plan::{Base, CopyStep, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
+        plan::{Base, CopiedArchives, CopyStep, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
         split_tag,
     },
     vendor::{self, VendorApi},
@@ -110,6 +110,7 @@ impl StepRequest {
                 target: required(1)?,
                 owner: given(2),
                 mode: given(3),
+                archives: CopiedArchives::Keep,
             }),
             _ => return Err(format!("{kind} is not supported")),
         })
@@ -145,6 +146,7 @@ impl StartBuild {
             user: E2bApi.user().to_owned(),
             cwd: vendor::home(&E2bApi),
             steps,
+            lines: vec![],
             start: non_empty(self.start_cmd),
             ready: non_empty(self.ready_cmd),
             remarks: vec![],

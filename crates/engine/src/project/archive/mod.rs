@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{
-    directories::{importing, move_directory, remove_directory},
+    directories::{importing, remove_directory},
     error::{ProjectError, blocking, failed},
     projects::{Projects, fresh_id},
     workspace::Workspace,
@@ -81,8 +81,8 @@ impl Projects {
             Err(error) => Err(error),
         };
         if imported.is_err() {
-            let left = staging.clone();
-            let _ = base::task::blocking(move || remove_directory(&left)).await;
+            let (left, disks) = (staging.clone(), self.inner.disks.clone());
+            let _ = base::task::blocking(move || remove_directory(&*disks, &left)).await;
         }
         imported
     }
@@ -120,20 +120,18 @@ impl Projects {
             }
             // Recovery finds the directory under this name if a crash follows after the rows were added.
             let (workspace, _) = self.trash_paths(&id);
-            let (from, named) = (staging.to_owned(), importing(&workspace));
-            let to = named.clone();
-            blocking(move || move_directory(&from, &to)).await?;
+            let named = importing(&workspace);
+            self.move_directory(staging.to_owned(), named.clone()).await?;
             let moved = bundle.clone().moved_to(&workspace.to_string_lossy());
             let added = self.inner.store.add_bundle(moved, Ids::Fresh(id.clone()), limit, now);
             match added.await {
                 Ok(project) => {
-                    blocking(move || move_directory(&named, &workspace)).await?;
+                    self.move_directory(named, workspace).await?;
                     self.write_metadata(&project).await?;
                     return Ok(Imported { project, entries, bytes, left_out });
                 }
                 Err(error) => {
-                    let back = staging.to_owned();
-                    blocking(move || move_directory(&named, &back)).await?;
+                    self.move_directory(named, staging.to_owned()).await?;
                     match error {
                         StoreError::Refused(_) => return Err(ProjectError::TooMany(limit)),
                         StoreError::Damaged { reason, .. } => {

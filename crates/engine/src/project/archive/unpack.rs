@@ -20,6 +20,7 @@ use crate::project::{
 };
 use base::durable::{make_directory, open_directory, sync_directory};
 use files::{FileError, Relative, memory::HotLimits};
+use provider::PlainWorkspaces;
 use store::Bundle;
 
 /// Bytes of long names and extended attributes before one entry; the tar reader buffers them.
@@ -62,7 +63,7 @@ pub(super) fn unpack(
     let above = directory.parent().unwrap_or(directory);
     make_directory(above).map_err(made(above))?;
     let workspace = Workspace::in_directory(directory);
-    workspace.ensure().map_err(made(directory))?;
+    workspace.ensure(&PlainWorkspaces).map_err(made(directory))?;
     make_directory(&directory.join("data")).map_err(made(directory))?;
 
     let mut unpacked = zstd::Decoder::new(archive).map_err(broken)?;

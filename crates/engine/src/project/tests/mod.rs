@@ -29,6 +29,7 @@ use model::{
     Cause, Command, CommandId, CommandStatus, Moment, Project, ProjectConfig, ProjectId,
     SessionPolicy, ShellKind, Source, TerminalId, ThreadId, Timestamp,
 };
+use provider::PlainWorkspaces;
 use store::{
     FinishCommand, FirstUse, PageRequest, ProjectFilter, Section, StateChange, Store, ThreadChoices,
 };
@@ -134,8 +135,16 @@ async fn start(home: &Path, now: &Arc<AtomicI64>) -> (Events, Store, Projects) {
         attendance: AttendancePolicy::default(),
         routes: BTreeMap::new(),
     };
-    let projects =
-        Projects::start(home, store.clone(), clock, events.clone(), settings).await.unwrap();
+    let projects = Projects::start(
+        home,
+        store.clone(),
+        clock,
+        events.clone(),
+        settings,
+        Arc::new(PlainWorkspaces),
+    )
+    .await
+    .unwrap();
     (events, store, projects)
 }
 

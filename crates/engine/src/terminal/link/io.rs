@@ -22,7 +22,11 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
             () = closed.cancelled() => break,
             frame = frames.recv() => match frame { Some(frame) => frame, None => break },
         };
-        if writer.write_all(&frame).await.is_err() {
+        let written = tokio::select! {
+            () = closed.cancelled() => break,
+            written = writer.write_all(&frame) => written,
+        };
+        if written.is_err() {
             break;
         }
     }

@@ -42,6 +42,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of a script, which waits until the shell is at its prompt.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// How many connections were made.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
 /// A live connection to a host. Cheap to clone.
 #[derive(Clone)]
 pub struct HostLink(Arc<LinkShared>);
@@ -72,6 +75,7 @@ impl HostLink {
         let (reader, writer) = tokio::io::split(stream);
         let (outgoing, frames) = mpsc::channel(OUTGOING_FRAMES);
         let inner = Arc::new(LinkShared {
+            number: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             outgoing,
             seq: AtomicU32::new(1),
             calls: Mutex::default(),
@@ -98,6 +102,16 @@ impl HostLink {
     /// Returns the id of this run of the host: random at each of its starts.
     pub fn boot_id(&self) -> &str {
         &self.0.boot_id
+    }
+
+    /// Returns the number of this connection: greater than that of every earlier one.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Returns whether the host is behind a network, where bytes in transit can be lost.
+    pub fn is_remote(&self) -> bool {
+        self.0.silence == SilenceLimits::REMOTE
     }
 
     /// Cancelled when the connection is closed.
@@ -191,6 +205,11 @@ impl HostLink {
     /// Sends a request without waiting for a reply. It is dropped if the queue is full.
     pub fn post(&self, make: impl FnOnce(u32) -> Request) {
         self.0.post(make);
+    }
+
+    /// Queues a request without waiting for a reply.
+    pub async fn queue(&self, make: impl FnOnce(u32) -> Request) -> Result<(), LinkError> {
+        self.send(make(self.0.seq.fetch_add(1, Ordering::Relaxed))).await
     }
 
     /// Tracks the progress of `command`, and forwards its records to `terminal`.

@@ -49,6 +49,7 @@ pub(super) struct TrackedCommand {
 }
 
 pub(super) struct LinkShared {
+    pub(super) number: u64,
     pub(super) outgoing: mpsc::Sender<Vec<u8>>,
     pub(super) seq: AtomicU32,
     pub(super) calls: Mutex<HashMap<u32, oneshot::Sender<Event>>>,

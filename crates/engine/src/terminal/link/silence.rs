@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long a host may be silent while a reply is awaited.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SilenceLimits {
     pub ping_after: Duration,
     /// When a stopped process counts as unreachable.

@@ -170,7 +170,7 @@ impl StateRecorder {
                     self.note_late_output(&id, stdout_bytes, stderr_bytes).await;
                 }
                 self.link.forget(&command);
-                self.link.post(|seq| Request::ExecForget { seq, command });
+                self.forget(command).await;
             }
             Event::Typed {
                 text,
@@ -211,6 +211,11 @@ impl StateRecorder {
             Event::Exited { code, signal, .. } => self.exited(code, signal).await,
             other => tracing::warn!(terminal = %self.id, ?other, "not a record"),
         }
+    }
+
+    /// Lets the host forget a command whose receipt is stored. A closed connection repeats its end on the next.
+    async fn forget(&self, command: String) {
+        let _ = self.link.queue(|seq| Request::ExecForget { seq, command }).await;
     }
 
     fn show(&self, reached: Option<Limit>) {

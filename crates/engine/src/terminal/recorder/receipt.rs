@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use wire::{Event, Outcome, Request, Sections, Stream};
+use tracing::Instrument;
+use wire::{Event, Outcome, Sections, Stream};
 
 use super::{RETRY_INTERVAL, StateRecorder};
+use crate::terminal::error::TerminalError;
 use crate::terminal::flight::{CommandStage, EndedCommand};
 use crate::terminal::output_source;
 use base::event::EventKind;
@@ -68,7 +70,15 @@ impl StateRecorder {
         command.stderr_bytes = stderr_bytes;
         command.shell_restarted = shell_restarted;
         command.offset_end = Some(offset);
-        let output = self.small_output(&command).await;
+        let output = match self.small_output(&command).await {
+            Ok(output) => output,
+            // The host has the output and repeats the end on the next connection.
+            Err(_) if self.link.is_remote() && self.link.closed().is_cancelled() => {
+                self.flights.note_unread_end(&id, command);
+                return;
+            }
+            Err(_) => None,
+        };
         let reached = self.limits.note(&mut command, output.as_ref());
         self.show(reached);
         let cause = Cause::Exec { command_id: id };
@@ -76,19 +86,25 @@ impl StateRecorder {
     }
 
     /// Returns the whole output of a command, if it is small enough to be stored with the receipt.
-    async fn small_output(&self, command: &Command) -> Option<Outputs> {
+    async fn small_output(&self, command: &Command) -> Result<Option<Outputs>, TerminalError> {
         if command.stdout_bytes + command.stderr_bytes > MAX_STORED_OUTPUT_BYTES {
-            return None;
+            return Ok(None);
         }
         let read = async |stream, bytes| match bytes {
-            0 => Some(Vec::new()),
-            length => {
-                output_source::head(&self.link, &command.command_id, stream, length).await.ok()
-            }
+            0 => Ok(Vec::new()),
+            length => loop {
+                let id = &command.command_id;
+                match output_source::head(&self.link, id, stream, length).await {
+                    Err(TerminalError::Unreachable { .. }) if self.link.is_remote() => {
+                        tokio::time::sleep(RETRY_INTERVAL).await;
+                    }
+                    read => break read,
+                }
+            },
         };
         let stdout = read(Stream::Stdout, command.stdout_bytes).await?;
         let stderr = read(Stream::Stderr, command.stderr_bytes).await?;
-        Some(Outputs { stdout, stderr })
+        Ok(Some(Outputs { stdout, stderr }))
     }
 
     /// Returns the command as it was requested: from memory or, after a restart, from the store.
@@ -99,8 +115,7 @@ impl StateRecorder {
         loop {
             match self.store.command(id).await {
                 Ok(Some(command)) if command.status.is_end() => {
-                    let command = id.to_string();
-                    self.link.post(|seq| Request::ExecForget { seq, command });
+                    self.forget(id.to_string()).await;
                     return None;
                 }
                 Ok(Some(command)) => return Some(command),
@@ -148,7 +163,8 @@ impl StateRecorder {
                 output: output.clone(),
                 touch: self.flights.touch(&id),
             };
-            match self.store.finish_command(finish).await {
+            let span = self.flights.store_span(&id);
+            match self.store.finish_command(finish).instrument(span).await {
                 Ok(done) => {
                     if finished {
                         (self.env, self.cwd) = (env, cwd);
