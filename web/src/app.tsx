@@ -1,6 +1,6 @@
 /** The frame around the views: navigation, toasts, dialogs and the command palette. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { isProblem, onSignedOut, path, send } from "./api/client.ts";
 import { useOpenHandoffs } from "./api/handoffs.ts";
 import type { Resource } from "./api/resource.ts";
@@ -100,7 +100,8 @@ function Frame({ route }: { route: Route }) {
   const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
   usePageTitle(route, overview, names);
   useAttention(route, threads.value ?? [], handoffs.value);
-  useEffect(() => {
+  // A layout effect, because the keys must work as soon as the page can be seen.
+  useLayoutEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       const control = (event.ctrlKey || event.metaKey) && !event.altKey;
       if (control && !event.shiftKey && event.key.toLowerCase() === "k") {
