@@ -59,20 +59,22 @@ python:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null \
 	  || $(MAKE) --no-print-directory tools TOOLS=python3-with-venv:python3-venv SANDBOX_TOOLS=
 
-chromium:
+# One after another, because each may install packages.
+chromium: | python
 	@$(MAKE) --no-print-directory tools TOOLS=chromium SANDBOX_TOOLS=
 
 # By itself: where there is no such package, Chromium is installed all the same.
-firefox:
+firefox: | chromium
 	@$(MAKE) --no-print-directory tools TOOLS=firefox-esr SANDBOX_TOOLS=
 
+# An old list of packages may name versions that are too old for the tests.
 tools:
 	@missing=; for tool in $(TOOLS) $(SANDBOX_TOOLS); do \
 	  command -v $${tool%%:*} >/dev/null || missing="$$missing $${tool##*:}"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq; \
 	    apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $$missing >/dev/null \
-	      || { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	      || echo "tools: cannot install$$missing; tests that need them are skipped"; \
 	  else echo "tools: some tests are skipped without$$missing"; fi; fi
 

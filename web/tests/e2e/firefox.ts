@@ -1,13 +1,21 @@
 /** Debian's Firefox, driven over WebDriver BiDi. */
 
-import { existsSync } from "node:fs";
+import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { type Browser, firefox } from "playwright-core";
 
 const FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
 
-/** Whether there is one on this machine. */
-export const hasFirefox = existsSync(FIREFOX);
+/** Playwright cannot evaluate anything in a page with our content security policy in older versions. */
+const MIN_VERSION = 153;
+
+/** Whether there is one on this machine that the tests can use. */
+export const hasFirefox = majorVersion() >= MIN_VERSION;
+
+function majorVersion(): number {
+  const { stdout } = spawnSync(FIREFOX, ["--version"], { encoding: "utf8", timeout: 30_000 });
+  return Number(/ (\d+)\./.exec(stdout ?? "")?.[1] ?? 0);
+}
 
 interface Socket {
   send(data: string, ...rest: unknown[]): unknown;

@@ -14,7 +14,7 @@ const BROWSERS = [
   { name: "Chromium", start: () => launch(), isHere: true },
   { name: "Firefox", start: launchFirefox, isHere: hasFirefox },
 ];
-if (!hasFirefox) console.log("journeys: no firefox-esr; skipped in Firefox");
+if (!hasFirefox) console.log("journeys: skipped in Firefox: firefox-esr is missing or too old");
 
 /** Chooses a folder where Playwright cannot: Firefox's BiDi has no directories. */
 async function chooseFolder(picker: Locator, folder: string): Promise<void> {
