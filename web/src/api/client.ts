@@ -94,8 +94,11 @@ async function parseJson<T>(response: Response): Promise<T> {
   return (text === "" ? undefined : JSON.parse(text)) as T;
 }
 
+/** How long an answer in JSON may take. Without a limit, a lost connection would leave a view waiting. */
+const ANSWER_TIMEOUT_MS = 60_000;
+
 export async function get<T>(path: string): Promise<T> {
-  return parseJson<T>(await request(path, {}));
+  return parseJson<T>(await request(path, { signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) }));
 }
 
 export async function getText(path: string): Promise<string> {

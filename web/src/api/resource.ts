@@ -1,6 +1,7 @@
 /** A part of the server's state in a view: fetched once, and again when an event says that it changed. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { Problem } from "./client.ts";
 import { type AppEvent, onEvent } from "./events.ts";
 
 export interface Resource<T> {
@@ -10,10 +11,17 @@ export interface Resource<T> {
   refresh(): void;
 }
 
+const MIN_RETRY_DELAY_MS = 1000;
+const MAX_RETRY_DELAY_MS = 15_000;
+
+/** Whether the same request may succeed later. */
+const isTemporary = (error: unknown): boolean =>
+  error !== undefined && (!(error instanceof Problem) || error.status === 429 || error.status >= 500);
+
 /**
  * Runs fetches one at a time with a pause in between. However often a refresh is requested meanwhile, exactly
  * one more fetch follows: the last answer is never older than the last request, and a busy server is not
- * asked for every event.
+ * asked for every event. A fetch that failed for a reason that may pass is repeated.
  */
 export class Refresher<T> {
   readonly #fetch: () => Promise<T>;
@@ -22,6 +30,8 @@ export class Refresher<T> {
   #busy = false;
   #requested = false;
   #stopped = false;
+  #failures = 0;
+  #retry: ReturnType<typeof setTimeout> | undefined;
 
   /** `pause` is awaited between an answer and the next fetch. */
   constructor(
@@ -36,6 +46,7 @@ export class Refresher<T> {
 
   refresh(): void {
     if (this.#stopped) return;
+    clearTimeout(this.#retry);
     if (this.#busy) {
       this.#requested = true;
       return;
@@ -49,16 +60,22 @@ export class Refresher<T> {
 
   stop(): void {
     this.#stopped = true;
+    clearTimeout(this.#retry);
   }
 
   async #settle(value: T | undefined, error: unknown): Promise<void> {
     if (this.#stopped) return;
     this.#done(value, error);
+    this.#failures = isTemporary(error) ? this.#failures + 1 : 0;
     await this.#pause();
     this.#busy = false;
-    if (!this.#requested) return;
-    this.#requested = false;
-    this.refresh();
+    if (this.#requested) {
+      this.#requested = false;
+      this.refresh();
+    } else if (this.#failures > 0 && !this.#stopped) {
+      const delay = Math.min(MIN_RETRY_DELAY_MS * 2 ** (this.#failures - 1), MAX_RETRY_DELAY_MS);
+      this.#retry = setTimeout(() => this.refresh(), delay);
+    }
   }
 }
 

@@ -11,7 +11,7 @@ import {
   chromium,
   type Page,
 } from "playwright-core";
-import { afterAll, beforeAll, expect } from "vitest";
+import { afterAll, beforeAll, expect, onTestFailed } from "vitest";
 
 const BINARY = process.env.STEAD_BIN ?? "";
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
@@ -19,7 +19,8 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const DIST = process.env.STEAD_WEB_DIST;
 /** Whether the app is not the one in the binary. */
 export const fromDist = DIST !== undefined;
-const PATIENCE_MS = 20_000;
+/** How long a condition is waited for. Its end is a failure, never a measurement. */
+const TIMEOUT_MS = 45_000;
 
 if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built `stead`");
 
@@ -27,7 +28,7 @@ if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built 
 export async function until<T>(
   what: string,
   look: () => T | Promise<T>,
-  within = PATIENCE_MS,
+  within = TIMEOUT_MS,
 ): Promise<NonNullable<T>> {
   const deadline = Date.now() + within;
   let saw: unknown;
@@ -219,6 +220,13 @@ export function stage(): { server: Server; readonly browser: Browser } {
 /** What the browser complained about in a page. */
 export const complaints = new WeakMap<Page, string[]>();
 
+/** Prints what a page shows when its test has failed. */
+async function report(page: Page): Promise<void> {
+  if (page.isClosed()) return;
+  const shown = await page.locator("body").innerText({ timeout: 5000 }).catch(String);
+  console.log(`${page.url()} shows:\n${shown}\n${complaints.get(page)?.join("\n") ?? ""}`);
+}
+
 /** A browser window of somebody who has not signed in. */
 export async function stranger(
   browser: Browser,
@@ -228,7 +236,8 @@ export async function stranger(
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   if (DIST) await fromDisk(context, server, DIST);
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(TIMEOUT_MS);
+  onTestFailed(() => report(page));
   const heard: string[] = [];
   complaints.set(page, heard);
   page.on("console", (message) => {

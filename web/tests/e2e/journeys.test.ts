@@ -60,7 +60,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
   const terminalOf = async (thread: string): Promise<string> =>
     (await server.call<{ terminal_id: string }>("GET", `/api/threads/${thread}/terminal`)).terminal_id;
 
-  test("a person watches a running command and stops it", { timeout: 120_000 }, async () => {
+  test("a person watches a running command and stops it", async () => {
     await server.thread("busy", { cwd: "/tmp" });
     const { context, page } = await person(browser, server);
     await page.goto(threadPage(server, "busy"));
@@ -93,7 +93,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await context.close();
   });
 
-  test("a secret reaches the program, and is nowhere else", { timeout: 120_000 }, async () => {
+  test("a secret reaches the program, and is nowhere else", async () => {
     const secret = `s3cret-${name}-${"k".repeat(12)}`;
     const digest = createHash("sha256").update(secret).digest("hex");
     await server.thread("vault", { cwd: "/tmp" });
@@ -165,9 +165,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await context.close();
   });
 
-  test("a folder is uploaded, a file of it edited, and both are downloaded", {
-    timeout: 120_000,
-  }, async () => {
+  test("a folder is uploaded, a file of it edited, and both are downloaded", async () => {
     await server.thread("moved");
     const { context, page } = await person(browser, server, { acceptDownloads: true });
     await page.goto(threadPage(server, "moved", "files"));
@@ -223,7 +221,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await context.close();
   });
 
-  test("a sandbox with a bad field is corrected", { timeout: 120_000 }, async () => {
+  test("a sandbox with a bad field is corrected", async () => {
     const { context, page } = await person(browser, server);
     await page.goto(`${server.url}/ui/sandboxes`);
     await page.getByRole("button", { name: "New sandbox" }).click();
@@ -248,7 +246,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await context.close();
   });
 
-  test("terminals side by side are searched, and replayed from a marker", { timeout: 120_000 }, async () => {
+  test("terminals side by side are searched, and replayed from a marker", async () => {
     await server.thread("split", { cwd: "/tmp" });
     await server.exec("split", "echo first-$((1+0)); seq 1 200");
     await server.exec("split", "echo second-$((1+1))");

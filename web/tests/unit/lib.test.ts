@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { describe as describeError, fieldErrors, problemOf } from "../../src/api/client.ts";
 import { parseEvent } from "../../src/api/events.ts";
 import { Refresher } from "../../src/api/resource.ts";
@@ -638,6 +638,27 @@ test("however often it is poked, one more ask follows, after a rest", async () =
   answer(2);
   await turn();
   expect(got).toEqual([1]);
+});
+
+test("a fetch that failed for a reason that may pass is repeated, others are not", async () => {
+  vi.useFakeTimers();
+  const failures: unknown[] = [new TypeError("connection lost"), problemOf(503, {}), problemOf(404, {})];
+  const got: unknown[] = [];
+  const refresher = new Refresher<string>(
+    () => {
+      const failure = failures.shift();
+      return failure ? Promise.reject(failure) : Promise.resolve("answer");
+    },
+    (value, error) => got.push(error instanceof Error ? error.message : value),
+    () => Promise.resolve(),
+  );
+  refresher.refresh();
+  await vi.runAllTimersAsync();
+  expect(got).toEqual(["connection lost", "the server answered 503", "the server answered 404"]);
+  refresher.refresh();
+  await vi.runAllTimersAsync();
+  expect(got.at(-1)).toBe("answer");
+  vi.useRealTimers();
 });
 
 test("events are read from text cut anywhere", () => {
