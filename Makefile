@@ -3,6 +3,10 @@
 export CARGO ?= cargo
 # Panics keep their backtraces. One for each error costs a static executable 0.1 s: it sorts its unwind tables first.
 export RUST_LIB_BACKTRACE ?= 0
+# Where everything is built once, what the next build could reuse only takes time.
+ifdef CI
+export CARGO_INCREMENTAL ?= 0
+endif
 HOST := $(shell rustc --print host-tuple)
 # The binary that tests run: an unoptimized build with assertions, for a short time between edit and result.
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
