@@ -99,7 +99,7 @@ function Frame({ route }: { route: Route }) {
   const handoffs = useOpenHandoffs();
   const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
   usePageTitle(route, overview, names);
-  useAttention(route, threads.value ?? [], handoffs.value);
+  useAttention(route, threads.value, handoffs.value);
   // A layout effect, because the keys must work as soon as the page can be seen.
   useLayoutEffect(() => {
     const keys = (event: KeyboardEvent): void => {

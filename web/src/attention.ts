@@ -1,15 +1,21 @@
 /** Calls the person when something waits for them, wherever they are in the app. */
 
 import { useEffect, useRef } from "preact/hooks";
-import { onEvent } from "./api/events.ts";
 import type { Handoff, Thread } from "./api/types.ts";
 import { addedTo, kindText } from "./lib/handoff.ts";
 import { preferences } from "./lib/preferences.ts";
 import { type Route, threadAddress } from "./lib/router.ts";
 import { notify } from "./ui/notifications.ts";
 
-/** Notifies the person of commands that begin to wait for input, and of requests of agents. */
-export function useAttention(route: Route, threads: Thread[], handoffs: Handoff[] | undefined): void {
+/**
+ * Notifies the person of commands that begin to wait for input, and of requests of agents. Both follow from the
+ * fetched state, not from single events: those can be missed while the page reconnects.
+ */
+export function useAttention(
+  route: Route,
+  threads: Thread[] | undefined,
+  handoffs: Handoff[] | undefined,
+): void {
   const before = useRef<Handoff[] | undefined>(undefined);
   useEffect(() => {
     // Those that were open when the page was opened are no news.
@@ -25,26 +31,27 @@ export function useAttention(route: Route, threads: Thread[], handoffs: Handoff[
       });
     }
   }, [handoffs]);
-  const latest = useRef({ route, threads });
-  latest.current = { route, threads };
-  useEffect(
-    () =>
-      onEvent((event) => {
-        if (event.name !== "command_waiting" || event.waiting !== true) return;
-        if (!preferences().notify.waiting) return;
-        const { route: shown, threads: all } = latest.current;
-        const thread = all.find((one) => one.terminal_id === event.terminal)?.thread_id;
-        if (thread === undefined) return;
-        // The thread's own page shows it already.
-        const watched = shown.view === "thread" && shown.thread === thread;
-        if (watched && document.visibilityState === "visible") return;
-        notify({
-          source: thread,
-          text: "A command waits for input.",
-          address: threadAddress(thread),
-          tag: `waiting ${thread}`,
-        });
-      }),
-    [],
-  );
+  const waited = useRef<ReadonlySet<string> | undefined>(undefined);
+  useEffect(() => {
+    if (threads === undefined) return;
+    const waiting = new Map(
+      threads.flatMap(({ thread_id, last_command: command }) =>
+        command?.waiting_for_input ? [[command.command_id, thread_id] as const] : [],
+      ),
+    );
+    const earlier = waited.current;
+    waited.current = new Set(waiting.keys());
+    if (earlier === undefined || !preferences().notify.waiting) return;
+    for (const [command, thread] of waiting) {
+      // The thread's own page shows it already.
+      const watched = route.view === "thread" && route.thread === thread;
+      if (earlier.has(command) || (watched && document.visibilityState === "visible")) continue;
+      notify({
+        source: thread,
+        text: "A command waits for input.",
+        address: threadAddress(thread),
+        tag: `waiting ${thread}`,
+      });
+    }
+  }, [threads]);
 }

@@ -137,10 +137,24 @@ test("a person who allowed it is notified while the page is hidden", async () =>
     } as unknown as typeof Notification;
     Object.defineProperty(document, "visibilityState", { get: () => "hidden" });
   });
+  // The page listens to events only when the command waits already.
+  let release = (): void => {};
+  const waits = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  await page.route("**/api/events", async (route) => {
+    await waits;
+    await route.fallback();
+  });
   await page.goto(`${server.url}/ui/projects`);
   await page.getByRole("heading", { name: "Projects" }).waitFor();
   await page.locator(".recent").getByText("hidden").waitFor();
   await start("hidden", "read -r line </dev/tty");
+  await until("a command that waits", async () => {
+    const thread = await server.call("GET", "/api/threads/hidden");
+    return (thread as { last_command?: { waiting_for_input: boolean } }).last_command?.waiting_for_input;
+  });
+  release();
   await until("the notification", async () =>
     (await page.evaluate(() => (window as unknown as { shown: string[] }).shown)).includes(
       "hidden: A command waits for input.",
