@@ -82,10 +82,10 @@ def much(server, megabytes):
     size = megabytes * 1_000_000
     with Peak(pids) as peak:
         began = time.perf_counter()
-        said = server.exec(f"head -c {size} /dev/zero", max_output_bytes=65536)
+        receipt = server.exec(f"head -c {size} /dev/zero", max_output_bytes=65536)
         seconds = time.perf_counter() - began
-    if said["stdout_bytes"] != size:
-        raise RuntimeError(f"{said['stdout_bytes']} of {size} bytes")
+    if receipt["stdout_bytes"] != size:
+        raise RuntimeError(f"{receipt['stdout_bytes']} of {size} bytes")
     return megabytes / seconds, peak.most - before
 
 
@@ -93,11 +93,11 @@ UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def in_the_host(root):
-    """What `cargo bench -p host --bench exec` says: seconds at p50 and p99, by its own names."""
+    """Runs `cargo bench -p host --bench exec`. Returns its p50 and p99 in seconds, by name."""
     line = ["cargo", "bench", "-q", "-p", "host", "--bench", "exec"]
-    said = subprocess.run(line, cwd=root, stdout=subprocess.PIPE, check=True).stdout.decode()
+    output = subprocess.run(line, cwd=root, stdout=subprocess.PIPE, check=True).stdout.decode()
     found = {}
-    for name, *figures in re.findall(r"^(.*): p50 ([\d.]+)(\D+), p99 ([\d.]+)(\D+) \(", said, re.M):
+    for name, *figures in re.findall(r"^(.*): p50 ([\d.]+)(\D+), p99 ([\d.]+)(\D+) \(", output, re.M):
         found[name] = (float(figures[0]) * UNITS[figures[1]], float(figures[2]) * UNITS[figures[3]])
     return found
 

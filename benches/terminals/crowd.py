@@ -30,10 +30,10 @@ def echo(server, terminal, count=ECHOES):
 
 
 def settle(server, limit=20):
-    """Memory once it has stopped falling: a server may let go of screens nobody needs."""
-    pids, patience = server.pids(), server.lets_go_after
+    """The memory after it has stopped falling: a server may release screens that are not in use."""
+    pids, release_after = server.pids(), server.release_after
     lowest, since, until = processes.pss(pids), time.monotonic(), time.monotonic() + limit
-    while time.monotonic() - since < patience and time.monotonic() < until:
+    while time.monotonic() - since < release_after and time.monotonic() < until:
         time.sleep(0.5)
         now = processes.pss(pids)
         if now < lowest * 0.995:
@@ -45,7 +45,7 @@ def settle(server, limit=20):
 def measure(server, count, seconds, rows):
     """Fills the rows on memory, idle time and echo; leaves the crowd in place."""
     name = server.name
-    # The first is not counted: it pays for what they share.
+    # The first terminal is not counted, because it starts what all of them share.
     single = server.create(["cat"])
     server.create()
     rows["echo1"].put(name, middle(echo(server, single)))
@@ -101,7 +101,7 @@ def restart(server, terminals, how):
     seconds = started + usable(server, some)
     alive = sum(processes.alive(pid) for pid in shells)
     items = server.http.pages("/api/threads/bench/terminals")
-    # The thread's default terminal is listed too, and nobody has used it.
+    # The default terminal of the thread is listed, too, but it is not one of these.
     wanted = set(terminals)
     live = sum(item["status"] == "live" for item in items if item["terminal_id"] in wanted)
     return alive, len(shells), live, len(wanted), seconds

@@ -144,7 +144,7 @@ def lost_or_doubled(server, files, count, kills):
         rest = lines.pop()
         for line in lines:
             if expected is None:
-                # Where the first picture ended nobody knows; the line after it is whole.
+                # The first picture may end within a line; the next line is whole.
                 expected = -1
                 continue
             try:

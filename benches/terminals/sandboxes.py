@@ -164,9 +164,9 @@ def echoes(server, seconds):
 
 
 def neighbours(server, seconds):
-    """99 of 100 echoes come within so many seconds: with nobody beside, and beside each offender."""
+    """The p99 of the key echo in seconds, without an offender and beside each offender."""
     echoes(server, 1)
-    rows = {"nobody": high(echoes(server, seconds))}
+    rows = {"alone": high(echoes(server, seconds))}
     for name, command in OFFENDERS.items():
         body = {"command": command, "timeout_ms": 20_000}
         offender = threading.Thread(target=lambda: Offence(server).run(body))
@@ -243,8 +243,8 @@ def measure(binary, scale, say):
             server_for(binary, "namespace", STEAD_SANDBOX_MEMORY="512m", STEAD_SANDBOX_PROCESSES="256"),
             lambda server: neighbours(server, scale.echo_seconds),
         )
-        quiet = echo.pop("nobody")
-        lines.append(f"| key echo of a neighbour, nobody beside | | {ms(quiet)} |")
+        quiet = echo.pop("alone")
+        lines.append(f"| key echo of a neighbour, without an offender | | {ms(quiet)} |")
         for name, value in echo.items():
             lines.append(f"| key echo beside a {name} (bar 2×) | {value / quiet:.2f}× | {ms(value)} |")
     return lines

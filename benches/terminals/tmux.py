@@ -64,8 +64,8 @@ class Viewer:
 
 class Server:
     name = "tmux"
-    # Seconds after which what is idle has been let go of.
-    lets_go_after = 1
+    # Seconds after which the resources of idle terminals have been released.
+    release_after = 1
 
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="tmux-bench-")
