@@ -50,7 +50,7 @@ impl World {
 }
 
 #[test]
-fn the_last_to_leave_stops_the_instance_and_whoever_returns_has_the_same_shell() {
+fn the_last_client_to_leave_stops_the_instance_and_the_next_has_the_same_shell() {
     let world = stopping(json!({"stop_on_disconnect": true}));
     world.exec("cd /tmp; export GREETING=hello; secret=42; f() { echo $secret; }");
     let before = world.instance();

@@ -217,7 +217,7 @@ fn no_path_leaves_its_route() {
 }
 
 #[test]
-fn a_watcher_is_told_of_files_and_memories() {
+fn changes_of_files_and_memories_are_watched() {
     let world = world();
     let watch = |path: &str| {
         let target = format!("/api/threads/t/fs/watch?recursive=true&path={path}");
