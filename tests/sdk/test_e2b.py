@@ -93,7 +93,7 @@ class Commands(unittest.TestCase):
     def test_users(self):
         self.assertEqual(self.sandbox.commands.run("echo $HOME", user="root").stdout, "/root\n")
         with self.assertRaises(Exception):
-            self.sandbox.commands.run("true", user="nobody-here")
+            self.sandbox.commands.run("true", user="missing-user")
 
     def test_a_command_ends_when_its_output_is_closed(self):
         go = f"/tmp/go-{self.sandbox.sandbox_id}"

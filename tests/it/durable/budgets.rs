@@ -61,7 +61,7 @@ fn a_machine_without_pseudo_terminals_is_named_as_such() {
 }
 
 #[test]
-fn a_file_beyond_the_limit_of_its_size_is_an_error_and_not_the_end_of_the_server() {
+fn a_file_beyond_the_size_limit_is_an_error_and_the_server_keeps_running() {
     if !has_sandboxes() {
         return;
     }

@@ -241,7 +241,7 @@ fn a_snapshot_loses_nothing() {
 }
 
 #[test]
-fn what_is_moved_is_here_or_there() {
+fn a_moved_file_is_at_its_source_or_at_its_destination() {
     if !can_trace() {
         return;
     }

@@ -154,7 +154,7 @@ fn peak_kb(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_large_file_goes_in_and_out_with_little_memory() {
+fn a_large_file_is_copied_with_little_memory() {
     let mebibytes: u64 = if std::env::var_os("STEAD_SOAK").is_some() { 1024 } else { 192 };
     let world = world();
     world.write("/workspace/small", b"x").expect(201);
