@@ -219,6 +219,25 @@ fn tests_wait_for_a_condition_and_do_not_sleep() {
     }
 }
 
+#[test]
+fn every_folder_of_the_map_says_what_may_not_enter_it() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = map.split("## The tree").nth(1).unwrap().split("\n\n").next().unwrap().lines();
+    let empty: Vec<&str> = rows.filter(|row| row.ends_with("| |")).collect();
+    assert!(empty.is_empty(), "{empty:#?}");
+}
+
+#[test]
+fn the_native_api_names_no_vendor() {
+    for (path, text) in files("crates/api/src") {
+        let text =
+            text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_lowercase();
+        for vendor in ["e2b", "daytona", "agentbay"] {
+            assert!(!text.contains(vendor), "{} names {vendor}", path.display());
+        }
+    }
+}
+
 /// Calls that leave the process.
 const WAYS_OUT: [&str; 7] = [
     "UnixStream::connect(",
