@@ -1,4 +1,4 @@
-"""A node server with node-pty, @xterm/headless and ws: what most web terminals are."""
+"""A Node server with node-pty, @xterm/headless and ws, like most web terminals."""
 
 import os
 import shutil

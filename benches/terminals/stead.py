@@ -1,4 +1,4 @@
-"""Stead, as a subject of measurement."""
+"""Stead as a subject of the measurements."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ SHELLS = ("bash", "cat", "sh", "sleep", "head", "tr", "stty", "python3")
 
 
 class Viewer:
-    """A WebSocket on a terminal, past its greeting. Output is what `read` returns."""
+    """A WebSocket to a terminal after the greeting. `read` returns output."""
 
     def __init__(self, server, terminal, query="", receive_buffer=None):
         path = f"/api/terminals/{terminal}/ws?{query}"

@@ -42,7 +42,7 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
     World { home, server, client, project, environment }
 }
 
-/// Makes it that nothing was done in a project for so many days; the server may be up or down.
+/// Sets the last use of a project to a number of days ago. The server may be running or not.
 fn backdate(home: &std::path::Path, project: &str, days: i64) {
     let db = crate::harness::database(home);
     let by = days * 86_400 * 1_000_000;
