@@ -76,7 +76,7 @@ impl Handoffs {
             Ok(open) => open,
             Err(error) => {
                 tracing::warn!(%error, "cannot find the pending notifications yet");
-                return FIRST_RETRY_DELAY;
+                return RETRY.after(1);
             }
         };
         let pending: Vec<Handoff> =
