@@ -173,7 +173,7 @@ fn show(what: &str, times: &mut [Duration], against: Option<Duration>) {
 
 struct Server {
     child: Child,
-    /// It says more than its address, and should find somebody who listens.
+    /// Open as long as the server runs, so that it can print more than its address.
     _out: BufReader<ChildStdout>,
     address: String,
     token: String,

@@ -1,7 +1,7 @@
 """A client of MCP: what Claude Code, Codex or Cursor do after `stead mcp install`.
 
 The client starts `stead mcp`, which connects it to the server. The shell keeps its state between the calls, a long
-command goes on while the client does something else, and a person is asked with a tool like any other.
+command keeps running while the client does something else, and a person is asked with a tool like any other.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What terminals cost: stead, tmux and a node server with xterm, measured side by side."""
+"""Resources and latencies of terminals: Stead, tmux and a Node server with xterm, measured side by side."""

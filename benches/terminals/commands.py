@@ -1,4 +1,4 @@
-"""Commands: their round trip, many at once, and much output."""
+"""Commands: round trip, concurrency and throughput of output."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def in_a_row(server, count):
 
 
 def at_once(server, threads, count):
-    """So many threads' shells at the same time; each call's seconds, and calls a second of all."""
+    """Calls the shells of several threads at the same time. Returns the seconds of each call and the calls per second."""
     clients = [Http(server.address, server.headers) for _ in range(threads)]
     for number, http in enumerate(clients):
         server.exec("true", f"many-{number}", http)
@@ -57,7 +57,7 @@ def bash_each(count):
 
 
 def tmux_marker(tmux, count):
-    """`send-keys`, then looking until the marker is there."""
+    """Runs `send-keys`, then polls until the marker appears."""
     terminal = tmux.create()
     number = 0
 
@@ -75,17 +75,17 @@ def tmux_marker(tmux, count):
 
 
 def much(server, megabytes):
-    """MB/s of one command's output, and how much the server's memory grew at most, in KiB."""
+    """Returns the MB/s of the output of one command, and the largest growth of the memory of the server in KiB."""
     server.exec("true")
     pids = server.pids()
     before = processes.pss(pids)
     size = megabytes * 1_000_000
     with Peak(pids) as peak:
         began = time.perf_counter()
-        said = server.exec(f"head -c {size} /dev/zero", max_output_bytes=65536)
+        receipt = server.exec(f"head -c {size} /dev/zero", max_output_bytes=65536)
         seconds = time.perf_counter() - began
-    if said["stdout_bytes"] != size:
-        raise RuntimeError(f"{said['stdout_bytes']} of {size} bytes")
+    if receipt["stdout_bytes"] != size:
+        raise RuntimeError(f"{receipt['stdout_bytes']} of {size} bytes")
     return megabytes / seconds, peak.most - before
 
 
@@ -93,11 +93,11 @@ UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def in_the_host(root):
-    """What `cargo bench -p host --bench exec` says: seconds at p50 and p99, by its own names."""
+    """Runs `cargo bench -p host --bench exec`. Returns its p50 and p99 in seconds, by name."""
     line = ["cargo", "bench", "-q", "-p", "host", "--bench", "exec"]
-    said = subprocess.run(line, cwd=root, stdout=subprocess.PIPE, check=True).stdout.decode()
+    output = subprocess.run(line, cwd=root, stdout=subprocess.PIPE, check=True).stdout.decode()
     found = {}
-    for name, *figures in re.findall(r"^(.*): p50 ([\d.]+)(\D+), p99 ([\d.]+)(\D+) \(", said, re.M):
+    for name, *figures in re.findall(r"^(.*): p50 ([\d.]+)(\D+), p99 ([\d.]+)(\D+) \(", output, re.M):
         found[name] = (float(figures[0]) * UNITS[figures[1]], float(figures[2]) * UNITS[figures[3]])
     return found
 
@@ -140,7 +140,7 @@ def table(values):
 
 
 def measure(make_server, tmux, root, scale):
-    """All of it; `make_server(directory)` starts one with its home there."""
+    """Runs all measurements; `make_server(directory)` starts a server whose home is there."""
     found = {}
     host = in_the_host(root)
     for key, name in (("host", "bash, nothing changes"), ("dump", "bash, its whole state")):

@@ -1,4 +1,4 @@
-"""Many idle terminals: memory, idle time, key echo among them, and who survives the server."""
+"""Many idle terminals: memory, CPU time, key echo, and the shells that survive a restart of the server."""
 
 import os
 import random
@@ -13,11 +13,11 @@ ECHOES = 400
 
 
 def echo(server, terminal, count=ECHOES):
-    """Seconds from a key to its echo, for each key."""
+    """Returns the seconds from a key to its echo, for each key."""
     viewer = server.attach(terminal)
     times = []
     for number in range(count + 20):
-        # Letters that end no escape sequence, each time another: an echo is not its forerunner's.
+        # Letters that end no escape sequence, in turn, so that an echo is not taken for an earlier one.
         key = b"vwxyz"[number % 5 :][:1]
         began = time.perf_counter()
         viewer.send(key)
@@ -30,10 +30,10 @@ def echo(server, terminal, count=ECHOES):
 
 
 def settle(server, limit=20):
-    """Memory once it has stopped falling: a server may let go of screens nobody needs."""
-    pids, patience = server.pids(), server.lets_go_after
+    """The memory after it has stopped falling: a server may release screens that are not in use."""
+    pids, release_after = server.pids(), server.release_after
     lowest, since, until = processes.pss(pids), time.monotonic(), time.monotonic() + limit
-    while time.monotonic() - since < patience and time.monotonic() < until:
+    while time.monotonic() - since < release_after and time.monotonic() < until:
         time.sleep(0.5)
         now = processes.pss(pids)
         if now < lowest * 0.995:
@@ -43,9 +43,9 @@ def settle(server, limit=20):
 
 
 def measure(server, count, seconds, rows):
-    """Fills the rows on memory, idle time and echo; leaves the crowd in place."""
+    """Fills the rows on memory, CPU time and echo. The terminals stay open."""
     name = server.name
-    # The first is not counted: it pays for what they share.
+    # The first terminal is not counted, because it starts what all of them share.
     single = server.create(["cat"])
     server.create()
     rows["echo1"].put(name, middle(echo(server, single)))
@@ -62,7 +62,7 @@ def measure(server, count, seconds, rows):
 
 
 def one_host_each(server, count):
-    """KiB a terminal when each has a host of its own."""
+    """Returns the KiB per terminal where each has its own host."""
     server.create(thread="first")
     before = settle(server)
     for number in range(count):
@@ -72,7 +72,7 @@ def one_host_each(server, count):
 
 
 def usable(server, terminals):
-    """Seconds until each of these terminals has answered something typed."""
+    """Returns the seconds until each of these terminals has answered a typed line."""
     began = time.perf_counter()
     for terminal in terminals:
         viewer = server.attach(terminal)
@@ -85,13 +85,13 @@ def usable(server, terminals):
 
 
 def restart(server, terminals, how):
-    """Shells alive after the server was ended and started again, and seconds until usable."""
+    """Restarts the server. Returns the number of live shells and the seconds until the terminals are usable."""
     shells = set(server.shells())
     binary = None
     if how == "kill":
         server.kill()
     else:
-        # Another file, as an upgrade would be.
+        # Another executable, as in an upgrade.
         binary = os.path.join(server.person, "stead-next")
         shutil.copy(server.binary, binary)
         server.process.send_signal(signal.SIGTERM)
@@ -101,7 +101,7 @@ def restart(server, terminals, how):
     seconds = started + usable(server, some)
     alive = sum(processes.alive(pid) for pid in shells)
     items = server.http.pages("/api/threads/bench/terminals")
-    # The thread's default terminal is listed too, and nobody has used it.
+    # The default terminal of the thread is listed, too, but it is not one of these.
     wanted = set(terminals)
     live = sum(item["status"] == "live" for item in items if item["terminal_id"] in wanted)
     return alive, len(shells), live, len(wanted), seconds
@@ -115,7 +115,7 @@ def survival(server, terminals, rows):
 
 
 def peer_survival(server, rows):
-    """A peer's shells after its server was killed."""
+    """Kills the server of a peer and counts its live shells."""
     shells = set(server.shells())
     server.kill()
     until = time.monotonic() + 5

@@ -1,4 +1,4 @@
-"""Much output: what a screenful of history keeps, what a flood costs, what a stuck viewer does."""
+"""Large output: the memory of the scrollback, the CPU time of a flood, and viewers that do not read."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ from .report import Row, kib, middle
 
 
 def history(server, files, count):
-    """KiB for 5,000 coloured lines in a terminal, watched and unwatched."""
+    """Returns the KiB for 5,000 coloured lines in a terminal, with and without a viewer."""
     terminals, viewers = [], []
     for _ in range(count):
         terminals.append(server.create(programs.prints(files.lines)))
@@ -31,7 +31,7 @@ def history(server, files, count):
 
 
 def flood(server, files, megabytes):
-    """Seconds of processor time of the server, one viewer reading everything."""
+    """Returns the CPU seconds of the server while one viewer reads everything."""
     terminal = server.create(programs.prints(files.megabyte, megabytes))
     viewer = server.attach(terminal)
     spent = processes.cpu([*server.pids(), getattr(viewer, "pid", 0)])
@@ -44,7 +44,7 @@ def flood(server, files, megabytes):
 
 
 class Peak:
-    """The most memory some processes had while it was open."""
+    """The peak memory of some processes while the context is open."""
 
     def __init__(self, pids):
         self.pids, self.most, self.over = pids, processes.pss(pids), False
@@ -65,7 +65,7 @@ class Peak:
 
 
 def stuck(server, files, megabytes, viewers):
-    """Peak KiB above the start, and seconds of the program, with so many viewers that never read."""
+    """Returns the peak KiB above the start and the seconds of the program, with some viewers that never read."""
     done = files.path(f"done-{server.name}-{viewers}-{time.monotonic_ns()}")
     terminal = server.create(programs.prints_then_touches(files.megabyte, megabytes, done))
     driver = server.attach(terminal)
@@ -75,7 +75,7 @@ def stuck(server, files, megabytes, viewers):
     with Peak(pids) as peak:
         driver.send(b"go\r")
         programs.until(driver, b"BEGUN")
-        # The program waits a moment for the one who started it to be gone.
+        # The program sleeps for 0.2 s first, while the connection that started it is closed.
         began = time.perf_counter() + 0.2
         driver.close()
         limit = time.monotonic() + 60

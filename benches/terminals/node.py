@@ -1,4 +1,4 @@
-"""A node server with node-pty, @xterm/headless and ws: what most web terminals are."""
+"""A Node server with node-pty, @xterm/headless and ws, like most web terminals."""
 
 import os
 import shutil
@@ -39,8 +39,8 @@ class Viewer:
 
 class Server:
     name = "node"
-    # Seconds after which what is idle has been let go of.
-    lets_go_after = 1
+    # Seconds after which the resources of idle terminals have been released.
+    release_after = 1
 
     def __init__(self):
         self.person = tempfile.mkdtemp(prefix="node-bench-")

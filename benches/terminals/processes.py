@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: memory, time, descent."""
+"""Memory, CPU time and descendants of processes, from /proc."""
 
 import os
 
@@ -14,7 +14,7 @@ def read(path):
 
 
 def pss(pids):
-    """Proportional set size of processes together, in KiB."""
+    """Returns the total proportional set size of processes in KiB."""
     total = 0
     for pid in pids:
         for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
@@ -24,7 +24,7 @@ def pss(pids):
 
 
 def cpu(pids):
-    """Seconds of processor time used by processes so far, their waited-for children not counted."""
+    """Returns the CPU seconds of processes, without those of children that they waited for."""
     total = 0
     for pid in pids:
         fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -34,7 +34,7 @@ def cpu(pids):
 
 
 def table():
-    """Every process: {pid: (parent, name, command line)}."""
+    """Returns all processes: {pid: (parent, name, command line)}."""
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -47,7 +47,7 @@ def table():
 
 
 def below(roots, processes=None):
-    """The descendants of processes."""
+    """Returns the descendants of processes."""
     processes = processes or table()
     children = {}
     for pid, (parent, _, _) in processes.items():
@@ -61,6 +61,6 @@ def below(roots, processes=None):
 
 
 def alive(pid):
-    """Whether a process is there and not a zombie."""
+    """Whether a process exists and is not a zombie."""
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return bool(fields) and fields[0] not in (b"Z", b"X")

@@ -1,4 +1,4 @@
-"""What runs in the terminals, and the files it prints."""
+"""The programs that run in the terminals, and the files that they print."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ LINES = 5000
 
 
 class Files:
-    """A directory of inputs, gone when it is closed."""
+    """A temporary directory with the input files."""
 
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="bench-files-")
@@ -30,8 +30,8 @@ class Files:
 
 
 def coloured(count):
-    """What a build prints, with colours: 5,000 lines are 420 KB, of which gzip makes 20. The bar on
-    bytes was set with lines of which it makes a little less."""
+    """The output of a build, with colours: 5,000 lines are 420 KB, or 20 KB with gzip. The limit on bytes was set with
+    lines that are a little smaller."""
     lines = []
     for number in range(count):
         lines.append(
@@ -42,7 +42,7 @@ def coloured(count):
 
 
 def mixed(size):
-    """What a build prints: plain text for the most part, some colour."""
+    """The output of a build: mostly plain text, with some colours."""
     pieces, have, number = [], 0, 0
     while have + 100 < size:
         if number % 4 == 0:
@@ -56,7 +56,7 @@ def mixed(size):
 
 
 def prints(path, times=1, marker="END-OF-IT"):
-    """A program that waits for a line, prints a file so many times, a marker, and waits again."""
+    """A program that waits for a line, prints a file several times and a marker, and waits again."""
     return ["sh", "-c", f"stty -echo; echo READY; read x; cat {' '.join([path] * times)}; echo; echo {marker}; read x; read x"]
 
 
@@ -65,7 +65,7 @@ def prints_then_touches(path, times, done):
 
 
 def until(viewer, marker):
-    """Reads until the marker was seen in a picture or after it."""
+    """Reads until the marker is in a picture or in the output after it."""
     step = getattr(viewer, "step", viewer.read)
     picture = getattr(viewer, "snapshot", None) or b""
     tail = picture[-4096:]

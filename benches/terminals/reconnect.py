@@ -1,4 +1,4 @@
-"""Coming to a terminal, and coming back: prompt, picture, resume, and nothing lost."""
+"""Attaching and reconnecting: time to the prompt, the picture and the missed output, and lost bytes."""
 
 import os
 import pty
@@ -13,7 +13,7 @@ PROMPT = b"ready>"
 
 
 def prompt_times(server, count):
-    """Seconds from asking for a terminal to its prompt."""
+    """Returns the seconds from the request for a terminal to its prompt."""
     times = []
     for _ in range(count + 2):
         began = time.perf_counter()
@@ -55,7 +55,7 @@ def raw_prompt_times(environment, count):
 
 
 def printed(server, path):
-    """A terminal that has printed a file."""
+    """Returns a terminal that has printed a file."""
     terminal = server.create(programs.prints(path))
     viewer = server.attach(terminal)
     viewer.send(b"go\r")
@@ -65,7 +65,7 @@ def printed(server, path):
 
 
 def attach_times(server, terminal, count, **options):
-    """Seconds from connecting to the whole picture; bytes of it; processor time of the server each."""
+    """Returns the seconds from connecting to the whole picture, its bytes, and the CPU time of the server for each."""
     times, size = [], 0
     pids = server.pids()
     spent = processes.cpu(pids)
@@ -86,7 +86,7 @@ def attach_times(server, terminal, count, **options):
 
 
 def resume_times(server, count):
-    """Seconds from connecting with an offset to having all that was missed, compared byte by byte."""
+    """Returns the seconds from connecting with an offset to the end of the missed output, compared byte by byte."""
     loop = "stty -echo; echo READY; while read n; do head -c 4000 /dev/zero | tr '\\0' x; echo =$n=; done"
     terminal = server.create(["sh", "-c", loop])
     steady = server.attach(terminal)
@@ -121,7 +121,7 @@ while True:
 
 
 def lost_or_doubled(server, files, count, kills):
-    """Reconnects in the middle of output, some of them after `kill -9`; what did not fit."""
+    """Reconnects during output, sometimes after `kill -9`. Returns the lines that are missing or repeated."""
     path = files.path("counter.py")
     with open(path, "w") as file:
         file.write(COUNTER)
@@ -144,7 +144,7 @@ def lost_or_doubled(server, files, count, kills):
         rest = lines.pop()
         for line in lines:
             if expected is None:
-                # Where the first picture ended nobody knows; the line after it is whole.
+                # The first picture may end within a line; the next line is whole.
                 expected = -1
                 continue
             try:

@@ -1,4 +1,4 @@
-"""Rows of the table, and the table."""
+"""The table of results and its rows."""
 
 import datetime
 import os
@@ -28,7 +28,7 @@ def kib(value):
 
 
 class Row:
-    """One measure: what each subject had, and whether our bar holds."""
+    """One measurement: the value of each subject, and whether Stead meets its limit."""
 
     def __init__(self, number, measure, bar, show=str):
         self.number, self.measure, self.bar, self.show = number, measure, bar, show
@@ -49,7 +49,7 @@ class Row:
         return value if isinstance(value, str) else self.show(value)
 
     def ratio(self, peer):
-        """How many times the peer's figure ours is; all our figures are better when smaller."""
+        """The ratio of our value to that of the peer; smaller is better."""
         ours, theirs = self.values.get("stead"), self.values.get(peer)
         if not isinstance(ours, (int, float)) or not isinstance(theirs, (int, float)) or not theirs:
             return "–"

@@ -1,4 +1,4 @@
-"""Sandboxes: how long until one runs a command, what it costs, and what a bad neighbour does."""
+"""Sandboxes: time to the first command, memory, and the effect of a busy neighbour."""
 
 import glob
 import json
@@ -12,17 +12,17 @@ import time
 from .report import high, middle, ms
 from .stead import Server
 
-# What is measured where it can be had, in the order of the columns.
+# The providers in the order of the columns, if they are available.
 PROVIDERS = ("local", "namespace", "docker", "podman")
 
-# A neighbour that takes all it can get; each ends by itself or is ended after the measurement.
+# Neighbours that use as much as they can. Each ends by itself or after the measurement.
 OFFENDERS = {
     "fork bomb": "bash -c 'b() { b | b & }; b' 2>/dev/null; sleep 8",
     "memory bomb": "for i in 1 2 3 4 5 6; do perl -e '$x = \"x\" x (1 << 20); push @a, $x . $_ for 1 .. 9999'; done",
     "disk filler": "for i in 1 2 3 4; do head -c 2G /dev/zero > /tmp/fill; done",
     "yes": "timeout 8 yes",
 }
-# All of them in one sandbox; output of several commands at once goes to the terminal, like that of one.
+# All of them in one sandbox. The output of parallel commands goes to the terminal, like that of one command.
 OFFENDERS["sandbox with all four"] = " & ".join(f"( {one} )" for one in reversed(OFFENDERS.values())) + " & wait"
 
 
@@ -42,7 +42,7 @@ def with_server(server, act):
 
 
 def available(binary):
-    """The providers that this machine can have."""
+    """Returns the providers that are available on this machine."""
 
     def ask(server):
         items = server.http.json("GET", "/api/providers")["items"]
@@ -52,7 +52,7 @@ def available(binary):
 
 
 def first_exec(server, count, ready=0):
-    """Seconds from asking to the answer of the first command of a thread that was not there."""
+    """Returns the seconds of the first command of a new thread."""
     times = []
     for number in range(count):
         wait_ready(server, ready)
@@ -75,7 +75,8 @@ def wait_ready(server, count):
 
 
 def bare_runc(count):
-    """`runc run` of a program that ends at once, with namespaces of its own and this machine's files."""
+    """Returns the seconds of `runc run` for a program that exits at once, in new namespaces with the files of this
+    machine."""
     if not shutil.which("runc"):
         return None
     bundle = tempfile.mkdtemp(prefix="stead-bench-runc-")
@@ -125,7 +126,7 @@ def proportional(pid):
 
 
 def beyond_the_shell(server, count):
-    """KiB of memory a sandbox has that are not its shell's, with `count` of them."""
+    """Returns the KiB of memory per sandbox beyond its shell, with `count` sandboxes."""
     for number in range(count):
         server.exec("true", f"memory-{number}")
     total = 0
@@ -147,7 +148,7 @@ def beyond_the_shell(server, count):
 
 
 def echoes(server, seconds):
-    """Seconds from a key to its echo, in a terminal of a thread of its own."""
+    """Returns the seconds from a key to its echo, in a terminal of a separate thread."""
     terminal = server.create(["cat"], "neighbour")
     viewer = server.attach(terminal)
     times, end = [], time.time() + seconds
@@ -164,9 +165,9 @@ def echoes(server, seconds):
 
 
 def neighbours(server, seconds):
-    """99 of 100 echoes come within so many seconds: with nobody beside, and beside each offender."""
+    """The p99 of the key echo in seconds, without an offender and beside each offender."""
     echoes(server, 1)
-    rows = {"nobody": high(echoes(server, seconds))}
+    rows = {"alone": high(echoes(server, seconds))}
     for name, command in OFFENDERS.items():
         body = {"command": command, "timeout_ms": 20_000}
         offender = threading.Thread(target=lambda: Offence(server).run(body))
@@ -189,7 +190,7 @@ class Offence:
 
 
 def measure(binary, scale, say):
-    """Lines of Markdown."""
+    """Returns the results as lines of Markdown."""
     found = available(binary)
     say(f"sandboxes: {', '.join(found)}")
     first, execs = {}, {}
@@ -243,8 +244,8 @@ def measure(binary, scale, say):
             server_for(binary, "namespace", STEAD_SANDBOX_MEMORY="512m", STEAD_SANDBOX_PROCESSES="256"),
             lambda server: neighbours(server, scale.echo_seconds),
         )
-        quiet = echo.pop("nobody")
-        lines.append(f"| key echo of a neighbour, nobody beside | | {ms(quiet)} |")
+        quiet = echo.pop("alone")
+        lines.append(f"| key echo of a neighbour, without an offender | | {ms(quiet)} |")
         for name, value in echo.items():
             lines.append(f"| key echo beside a {name} (bar 2×) | {value / quiet:.2f}× | {ms(value)} |")
     return lines

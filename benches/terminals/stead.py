@@ -1,4 +1,4 @@
-"""Stead, as a subject of measurement."""
+"""Stead as a subject of the measurements."""
 
 import gzip
 import json
@@ -16,13 +16,13 @@ SHELLS = ("bash", "cat", "sh", "sleep", "head", "tr", "stty", "python3")
 
 
 class Viewer:
-    """A WebSocket on a terminal, past its greeting. Output is what `read` returns."""
+    """A WebSocket to a terminal after the greeting. `read` returns output."""
 
     def __init__(self, server, terminal, query="", receive_buffer=None):
         path = f"/api/terminals/{terminal}/ws?{query}"
         self.socket = WebSocket(server.address, path, server.headers, receive_buffer)
         self.snapshot, self.offset = b"", None
-        self.expects_picture = False
+        self.snapshot_head = None
 
     def greet(self):
         """Reads the greeting and, unless it resumes, the picture."""
@@ -31,21 +31,21 @@ class Viewer:
         return self
 
     def step(self):
-        """One message; output bytes, or nothing."""
+        """Receives one message. Returns the output in it, which may be empty."""
         kind, data = self.socket.receive()
         if kind == WebSocket.TEXT:
-            said = json.loads(data)
-            if said["type"] == "hello" and said["resumed"]:
-                self.offset = said["offset"]
-            if said["type"] == "snapshot":
-                self.expects_picture = said
-            if said["type"] == "gap":
-                raise RuntimeError(f"a gap: {said}")
+            message = json.loads(data)
+            if message["type"] == "hello" and message["resumed"]:
+                self.offset = message["offset"]
+            if message["type"] == "snapshot":
+                self.snapshot_head = message
+            if message["type"] == "gap":
+                raise RuntimeError(f"a gap: {message}")
             return b""
-        if self.expects_picture:
-            said, self.expects_picture = self.expects_picture, False
-            self.snapshot = gzip.decompress(data) if said.get("encoding") == "gzip" else data
-            self.offset = said["offset"]
+        if self.snapshot_head:
+            head, self.snapshot_head = self.snapshot_head, None
+            self.snapshot = gzip.decompress(data) if head.get("encoding") == "gzip" else data
+            self.offset = head["offset"]
             return b""
         self.offset += len(data)
         return data
@@ -65,8 +65,8 @@ class Viewer:
 
 class Server:
     name = "stead"
-    # Seconds after which what is idle has been let go of.
-    lets_go_after = 8
+    # Seconds after which the resources of idle terminals have been released.
+    release_after = 8
 
     def __init__(self, binary, home_on=None, environment=None):
         self.binary = binary
@@ -78,7 +78,7 @@ class Server:
         self.process = None
 
     def start(self, binary=None):
-        """Starts it; seconds until it says that it listens."""
+        """Starts the server. Returns the seconds until it listens."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": self.person,
@@ -100,7 +100,7 @@ class Server:
         )
         line = self.process.stdout.readline().decode()
         if not line.startswith("listening on http://"):
-            raise RuntimeError(f"stead said {line!r}; see {self.log.name}")
+            raise RuntimeError(f"stead printed {line!r}; see {self.log.name}")
         host, _, port = line.strip().rpartition("/")[2].rpartition(":")
         self.address = (host, int(port))
         with open(os.path.join(self.home, "token")) as file:
@@ -122,7 +122,7 @@ class Server:
         ]
 
     def pids(self):
-        """All that is not a shell or what a shell runs: the server, its hosts, sessions' keepers."""
+        """The server, its hosts and the session leaders: all processes but shells and their children."""
         everything = processes.table()
         hosts = self.hosts()
         held = [pid for pid in processes.below(hosts, everything) if everything[pid][1] not in SHELLS]

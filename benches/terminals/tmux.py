@@ -1,4 +1,4 @@
-"""tmux, as a subject of measurement. A viewer is a real `tmux attach` on a terminal of ours."""
+"""tmux as a subject of the measurements. A viewer is a real `tmux attach` on a PTY."""
 
 import fcntl
 import os
@@ -44,7 +44,7 @@ class Viewer:
         return data
 
     def quiet(self, seconds=0.1):
-        """Reads until nothing came for so long; how much came."""
+        """Reads until no output came for a while. Returns the number of bytes."""
         count = 0
         while select.select([self.master], [], [], seconds)[0]:
             count += len(os.read(self.master, 1 << 16))
@@ -64,8 +64,8 @@ class Viewer:
 
 class Server:
     name = "tmux"
-    # Seconds after which what is idle has been let go of.
-    lets_go_after = 1
+    # Seconds after which the resources of idle terminals have been released.
+    release_after = 1
 
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="tmux-bench-")
@@ -141,5 +141,5 @@ class Server:
 
 
 def raw(descriptor):
-    """Takes echo and line editing off a terminal."""
+    """Disables echo and line editing of a terminal."""
     tty.setraw(descriptor)

@@ -1,4 +1,4 @@
-"""The smallest HTTP and WebSocket clients that are fast enough to measure with."""
+"""Minimal HTTP and WebSocket clients that are fast enough for measurements."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ TIMEOUT = 60
 
 
 class Closed(Exception):
-    """The other end went away."""
+    """The connection was closed by the other end."""
 
 
 def dial(address):
@@ -21,7 +21,7 @@ def dial(address):
 
 
 class Http:
-    """One connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, address, headers=None):
         self.address = address
@@ -30,13 +30,13 @@ class Http:
         self.buffer = b""
 
     def request(self, method, path, body=None, headers=""):
-        """The status, the headers and the body of the answer."""
+        """Returns the status, the headers and the body of the response."""
         data = b"" if body is None else json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.address[0]}:{self.address[1]}\r\n{self.fixed}{headers}"
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
         if select.select([self.socket], [], [], 0)[0]:
-            # Kept too long for the server's taste.
+            # The server has closed the idle connection.
             self.socket.close()
             self.socket, self.buffer = dial(self.address), b""
         self.socket.sendall(head.encode() + b"\r\n" + data)
@@ -70,7 +70,7 @@ class Http:
         return json.loads(data) if data else None
 
     def pages(self, path):
-        """Every item of a list."""
+        """Returns every item of a list."""
         items, cursor = [], ""
         while cursor is not None:
             page = self.json("GET", f"{path}?limit=200{cursor}")
@@ -108,7 +108,7 @@ class Http:
 
 
 class WebSocket:
-    """A client of a WebSocket. `received` counts bytes as they came over the wire."""
+    """A WebSocket client. `received` counts the bytes on the wire."""
 
     TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
 
@@ -142,7 +142,7 @@ class WebSocket:
         self.buffer += data
 
     def send(self, data, kind=BINARY):
-        # A mask of zeros is a mask.
+        # A mask of zeros is valid and costs nothing.
         size = len(data)
         if size < 126:
             head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
@@ -156,7 +156,7 @@ class WebSocket:
         self.send(json.dumps(message).encode(), self.TEXT)
 
     def receive(self):
-        """The next message: its kind and its bytes."""
+        """Returns the kind and the bytes of the next message."""
         while True:
             kind, data = self._frame()
             if kind == self.CLOSE:

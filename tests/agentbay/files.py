@@ -1,4 +1,4 @@
-"""The file tools of a session: text in, text out; `Refused` if a call fails."""
+"""The file tools of a session. Each takes and returns text, and raises `Refused` if it fails."""
 
 import base64
 import fnmatch
@@ -67,13 +67,13 @@ def list_directory(at, args):
 
 @tool
 def get_file_info(at, args):
-    told = os.stat(at(args["path"]))
+    status = os.stat(at(args["path"]))
     is_dir = os.path.isdir(at(args["path"]))
     lines = [
-        f"size: {told.st_size}",
+        f"size: {status.st_size}",
         f"isDirectory: {str(is_dir).lower()}",
         f"isFile: {str(not is_dir).lower()}",
-        f"permissions: {told.st_mode & 0o777:o}",
+        f"permissions: {status.st_mode & 0o777:o}",
     ]
     return "\n".join(lines)
 

@@ -8,10 +8,10 @@ import threading
 
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
-# The longest message.
-MOST = 1 << 20
-# How many messages may be queued; a client that does not read them is disconnected.
-WAITING = 4096
+# The maximum size of a message.
+MAX_MESSAGE_BYTES = 1 << 20
+# The maximum number of queued messages; a client that does not read them is disconnected.
+MAX_QUEUED_MESSAGES = 4096
 
 
 class Closed(Exception):
@@ -28,7 +28,7 @@ class Socket:
 
     def __init__(self, reader, connection):
         self.reader, self.connection = reader, connection
-        self.waiting = queue.Queue(WAITING)
+        self.waiting = queue.Queue(MAX_QUEUED_MESSAGES)
         threading.Thread(target=self._write, daemon=True).start()
 
     def send(self, text):
@@ -81,7 +81,7 @@ class Socket:
                 raise Closed
             elif kind != PONG:
                 whole += data
-                if len(whole) > MOST:
+                if len(whole) > MAX_MESSAGE_BYTES:
                     raise Closed
                 if last:
                     return whole.decode()
@@ -93,7 +93,7 @@ class Socket:
             (length,) = struct.unpack("!H", self._exactly(2))
         elif length == 127:
             (length,) = struct.unpack("!Q", self._exactly(8))
-        if length > MOST or not second & 0x80:
+        if length > MAX_MESSAGE_BYTES or not second & 0x80:
             raise Closed
         mask = self._exactly(4)
         data = self._exactly(length)

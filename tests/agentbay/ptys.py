@@ -1,7 +1,7 @@
-"""The PTYs of a session, as its server of them speaks over a WebSocket.
+"""The PTYs of a session and the WebSocket protocol of AgentBay's PTY server.
 
-What a PTY writes goes to whoever created it or connected to it last; what is written while nobody is there is
-gone. That is the least that can be relied on: the vendor does not say more.
+The output of a PTY is sent to the client that created it or connected to it last; without a client it is dropped.
+The vendor documents no more than that.
 """
 
 import base64
@@ -10,17 +10,17 @@ import json
 import threading
 
 from frames import Closed
-from keeper import Ended
+from supervisor import Ended
 
-LARGEST = 500
+MAX_SIZE = 500
 
 
-class Wrong(Exception):
+class PtyError(Exception):
     """The error message of the PTY server."""
 
 
 class Ptys:
-    """The PTYs of one session. The keeper reports their events in a thread of its own."""
+    """The PTYs of one session. The supervisor reports their events in a thread of its own."""
 
     def __init__(self, session, harm):
         self.session, self.harm = session, harm
@@ -29,7 +29,7 @@ class Ptys:
         self.listening, self.early = {}, {}
         self.pushes = itertools.count()
 
-    def happened(self, event):
+    def on_event(self, event):
         name = event["pty"]
         with self.lock:
             if name not in self.listening:
@@ -50,8 +50,8 @@ class Ptys:
             except UnicodeDecodeError:
                 data = {"eventType": "pty.output", "encoding": "base64", "data": event["output"]}
         if socket:
-            said = {"invocationId": f"push-{next(self.pushes)}", "source": "PTY_SERVER", "target": "SDK"}
-            socket.send(json.dumps({**said, "data": {**data, "ptySessionId": name}}))
+            head = {"invocationId": f"push-{next(self.pushes)}", "source": "PTY_SERVER", "target": "SDK"}
+            socket.send(json.dumps({**head, "data": {**data, "ptySessionId": name}}))
 
     def serve(self, socket):
         """Serves a client until it disconnects; the PTYs stay."""
@@ -62,9 +62,9 @@ class Ptys:
                 harm = self.harm(ask["method"]).get("harm")
                 try:
                     if harm == "error":
-                        raise Wrong("something broke")
+                        raise PtyError("something broke")
                     self.answer(socket, ask["method"], ask.get("params") or {}, message["invocationId"])
-                except (Wrong, KeyError, ValueError, TypeError) as error:
+                except (PtyError, KeyError, ValueError, TypeError) as error:
                     self.reply(socket, message["invocationId"], {"phase": "error", "error": str(error)})
                 if harm == "lose":
                     return
@@ -79,8 +79,8 @@ class Ptys:
             socket.close()
 
     def reply(self, socket, invocation, data):
-        said = {"invocationId": invocation, "source": "PTY_SERVER", "target": "SDK", "data": data}
-        socket.send(json.dumps(said))
+        message = {"invocationId": invocation, "source": "PTY_SERVER", "target": "SDK", "data": data}
+        socket.send(json.dumps(message))
 
     def answer(self, socket, method, params, invocation):
         done = lambda result: self.reply(socket, invocation, {"phase": "end", "result": result})  # noqa: E731
@@ -89,7 +89,7 @@ class Ptys:
             wish = {"cwd": params.get("cwd"), "env": params.get("envs"), "shell": params.get("shell")}
             made = self.ask(do="pty.create", **size, **wish)
             if "error" in made:
-                raise Wrong(made["error"])
+                raise PtyError(made["error"])
             done({"ptySessionId": made["pty"]})
             with self.lock:
                 self.listening[made["pty"]] = socket
@@ -102,7 +102,7 @@ class Ptys:
             name = params["ptySessionId"]
             with self.lock:
                 if name not in self.listening:
-                    raise Wrong(f"PTY session {name} not found")
+                    raise PtyError(f"PTY session {name} not found")
                 if method == "pty.connect":
                     self.listening[name] = socket
                     return done({"ptySessionId": name})
@@ -116,16 +116,16 @@ class Ptys:
                 self.ask(do="pty.kill", pty=name)
                 done({})
             else:
-                raise Wrong(f"there is no method {method}")
+                raise PtyError(f"there is no method {method}")
 
     def ask(self, **question):
         try:
-            return self.session.keeper.ask(**question)
+            return self.session.supervisor.ask(**question)
         except Ended:
             raise Closed from None
 
     @staticmethod
     def length(number):
-        if not 0 < int(number) <= LARGEST:
-            raise Wrong(f"a size of {number} cannot be")
+        if not 0 < int(number) <= MAX_SIZE:
+            raise PtyError(f"a size of {number} is not valid")
         return int(number)

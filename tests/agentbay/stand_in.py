@@ -6,12 +6,12 @@
 It listens on a free local port and prints one line of JSON with its address, and with its certificate if it
 has one. It ends when its input ends, and kills every process it started; the caller owns the directory. With
 `--central`, sessions have no data plane of their own and everything goes through `CallMcpTool`. A list
-returns pages of `--page` sessions, whatever the client asks for.
+returns pages of at most `--page` sessions, even if the client asks for more.
 
-`GET /control` returns the state of the stand-in. `POST /control` changes what no client can: `most`, the
-maximum number of sessions; `vanish`, a session to remove at once; `renew`, a session whose token changes;
-`harms`, faults for the next call of an action, each `{"action": "…", "harm": "busy" | "throttled" | "error" |
-"half" | "lose"}` (`callTool` for the data plane, `ws` for a connection to PTYs, `pty.create` and so on there).
+`GET /control` returns the state of the stand-in. `POST /control` changes what no client can: `max_sessions`;
+`vanish`, a session to remove at once; `renew`, a session whose token changes; `harms`, faults for the next call
+of an action, each `{"action": "…", "harm": "busy" | "throttled" | "error" | "half" | "lose"}` (`callTool` for the
+data plane, `ws` for a connection to PTYs, `pty.create` and so on there).
 """
 
 import argparse
@@ -33,17 +33,17 @@ import uuid
 
 import files
 import frames
-from keeper import Ended, Keeper
 from ptys import Ptys
+from supervisor import Ended, Supervisor
 
-# The largest arguments of one call through the API.
-MOST_ARGS = 63 << 10
+# The maximum size of the arguments of a call through the API.
+MAX_ARGS_BYTES = 63 << 10
 # The vendor's limit for one command, in seconds.
-LONGEST = 50.0
-# The largest request.
-MOST_BODY = 64 << 20
-# How long a connection may be silent, in seconds.
-SILENCE = 120
+MAX_COMMAND_SECONDS = 50.0
+# The maximum size of a request.
+MAX_BODY_BYTES = 64 << 20
+# Seconds without data after which a connection is closed.
+IDLE_TIMEOUT = 120
 TOOLS = {"shell": "wuying_shell", "get_metrics": "wuying_system", **dict.fromkeys(files.NAMES, "wuying_filesystem")}
 
 
@@ -69,14 +69,14 @@ class Session:
         self.home = os.path.join(directory, self.id)
         os.makedirs(self.home)
         self.ptys = Ptys(self, harm)
-        self.keeper = Keeper(self.home, self.ptys.happened)
-        self.turn = threading.Lock()
+        self.supervisor = Supervisor(self.home, self.ptys.on_event)
+        self.state_lock = threading.Lock()
 
     def change(self, passing, done, act):
         """Starts a change of state that completes later."""
 
         def later():
-            with self.turn:
+            with self.state_lock:
                 if self.status != passing:
                     return
                 try:
@@ -91,7 +91,7 @@ class Session:
         threading.Thread(target=later, daemon=True).start()
 
     def end(self):
-        self.keeper.end()
+        self.supervisor.end()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def call(self, name, args):
@@ -107,7 +107,7 @@ class Session:
                 return str(error), True
         if not isinstance(args.get("command"), str):
             return "argument 'command' is missing", True
-        limit = min(args.get("timeout_ms", 1000) / 1000, LONGEST)
+        limit = min(args.get("timeout_ms", 1000) / 1000, MAX_COMMAND_SECONDS)
         ask = {"command": args["command"], "cwd": args.get("cwd"), "env": args.get("envs"), "timeout": limit}
         ran = self.ask(do="run", **ask)
         if ran["timed_out"]:
@@ -115,14 +115,13 @@ class Session:
         text = {name: base64.b64decode(ran[name]).decode(errors="replace") for name in ("stdout", "stderr")}
         return json.dumps({**text, "exit_code": ran["exit_code"]}), ran["exit_code"] != 0
 
-
     def ask(self, **question):
         try:
-            return self.keeper.ask(**question)
+            return self.supervisor.ask(**question)
         except Ended:
             raise not_found(self.id) from None
 
-    def told(self):
+    def state(self):
         """The state of the session, for `GET /control`."""
         return {"status": self.status, "labels": self.labels, "refreshed": self.refreshed, "ptys": sorted(self.ptys.listening)}
 
@@ -155,7 +154,7 @@ class Vendor:
         self.url = None
         self.lock = threading.Lock()
         self.sessions, self.contexts = {}, {}
-        self.harms, self.most, self.calls = [], 1000, {}
+        self.harms, self.max_sessions, self.calls = [], 1000, {}
 
     def session(self, form):
         name = form.get("SessionId", "")
@@ -165,7 +164,7 @@ class Vendor:
             raise not_found(name)
         return found
 
-    def told(self, session):
+    def view(self, session):
         data = {"SessionId": session.id, "Success": True, "AppInstanceId": f"a-{session.id}", "ResourceId": f"r-{session.id}"}
         data.update(ResourceUrl=f"{self.url}/r/{session.id}", HttpPort="", NetworkInterfaceIp="", VpcResource=False)
         if not self.central:
@@ -177,15 +176,15 @@ class Vendor:
     def CreateMcpSession(self, form):
         labels = json.loads(form.get("Labels") or "{}")
         with self.lock:
-            if len(self.sessions) >= self.most:
-                raise Problem("ExceededQuota.Session", f"{self.most} sessions are the most")
+            if len(self.sessions) >= self.max_sessions:
+                raise Problem("ExceededQuota.Session", f"the limit of {self.max_sessions} sessions is reached")
             session = Session(self.directory, form.get("ImageId") or "linux_latest", labels, self.harm)
             self.sessions[session.id] = session
-        return {"Data": self.told(session)}
+        return {"Data": self.view(session)}
 
     def GetSession(self, form):
         session = self.session(form)
-        return {"Data": {**self.told(session), "Status": session.status}}
+        return {"Data": {**self.view(session), "Status": session.status}}
 
     GetSessionDetail = GetSession
 
@@ -215,7 +214,7 @@ class Vendor:
         if session.status not in ("RUNNING", "PAUSING", "PAUSED"):
             raise Problem("InvalidMcpSession.Status", f"session {session.id} is {session.status}")
         if session.status == "RUNNING":
-            session.change("PAUSING", "PAUSED", lambda: session.keeper.ask(do="pause"))
+            session.change("PAUSING", "PAUSED", lambda: session.supervisor.ask(do="pause"))
         return {}
 
     def ResumeSessionAsync(self, form):
@@ -223,7 +222,7 @@ class Vendor:
         if session.status not in ("PAUSED", "RESUMING", "RUNNING"):
             raise Problem("InvalidMcpSession.Status", f"session {session.id} is {session.status}")
         if session.status == "PAUSED":
-            session.change("RESUMING", "RUNNING", lambda: session.keeper.ask(do="resume"))
+            session.change("RESUMING", "RUNNING", lambda: session.supervisor.ask(do="resume"))
         return {}
 
     def DeleteSessionAsync(self, form):
@@ -245,8 +244,8 @@ class Vendor:
 
     def CallMcpTool(self, form):
         session = self.session(form)
-        if len(form["Args"].encode()) > MOST_ARGS:
-            raise Problem("InvalidParameter.Args", f"the arguments are over {MOST_ARGS} bytes")
+        if len(form["Args"].encode()) > MAX_ARGS_BYTES:
+            raise Problem("InvalidParameter.Args", f"the arguments are over {MAX_ARGS_BYTES} bytes")
         return {"Data": self.use(session, form["Name"], json.loads(form["Args"]))}
 
     def use(self, session, name, args):
@@ -296,26 +295,26 @@ class Vendor:
     def control(self, body):
         with self.lock:
             self.harms = body.get("harms", self.harms)
-            self.most = body.get("most", self.most)
+            self.max_sessions = body.get("max_sessions", self.max_sessions)
             gone = self.sessions.get(body.get("vanish"))
             if "renew" in body:
                 self.sessions[body["renew"]].token = secrets.token_hex(16)
         if gone:
             self.vanish(gone)
         with self.lock:
-            told = {it.id: it.told() for it in self.sessions.values()}
-            return {"sessions": told, "harms": self.harms, "calls": self.calls}
+            sessions = {it.id: it.state() for it in self.sessions.values()}
+            return {"sessions": sessions, "harms": self.harms, "calls": self.calls}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = SILENCE
+    timeout = IDLE_TIMEOUT
     disable_nagle_algorithm = True
     vendor = None
 
     def setup(self):
         if isinstance(self.request, ssl.SSLSocket):
-            self.request.settimeout(SILENCE)
+            self.request.settimeout(IDLE_TIMEOUT)
             self.request.do_handshake()
         super().setup()
 
@@ -347,7 +346,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length") or 0)
-        if length > MOST_BODY:
+        if length > MAX_BODY_BYTES:
             return self.send(413, b"{}")
         body = self.rfile.read(length)
         url = urllib.parse.urlsplit(self.path)
@@ -375,8 +374,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if TOOLS.get(ask["tool"]) != ask["server"]:
             raise Problem("InvalidParameter.Server", f"{ask['server']} has no tool {ask['tool']}")
         result = self.vendor.use(session, ask["tool"], ask["args"])
-        said = {"jsonrpc": "2.0", "id": ask["requestId"], "result": result}
-        return {"code": 200, "data": json.dumps(said), "requestId": ask["requestId"]}
+        reply = {"jsonrpc": "2.0", "id": ask["requestId"], "result": result}
+        return {"code": 200, "data": json.dumps(reply), "requestId": ask["requestId"]}
 
     def answer(self, action, act):
         """Carries out a request, with the fault to inject."""
@@ -422,8 +421,8 @@ def request_id():
 
 
 def problem(error, headers=None):
-    told = {"Code": error.code, "HttpStatusCode": error.status, "Success": False, "Message": error.message}
-    return json.dumps({"RequestId": request_id(), **told}).encode(), headers or {}
+    response = {"Code": error.code, "HttpStatusCode": error.status, "Success": False, "Message": error.message}
+    return json.dumps({"RequestId": request_id(), **response}).encode(), headers or {}
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -458,17 +457,17 @@ def main():
     directory = os.path.abspath(chosen.directory)
     vendor = Handler.vendor = Vendor(directory, chosen.key, chosen.central, chosen.page)
     server = Server(("127.0.0.1", 0), Handler)
-    told = {"url": f"http://127.0.0.1:{server.server_port}"}
+    listening = {"url": f"http://127.0.0.1:{server.server_port}"}
     if chosen.tls:
         cert, key = certificate(directory)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
         # The handshake happens in the thread of the connection, so that it cannot block `accept`.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        told = {"url": f"https://localhost:{server.server_port}", "certificate": cert}
-    vendor.url = told["url"]
+        listening = {"url": f"https://localhost:{server.server_port}", "certificate": cert}
+    vendor.url = listening["url"]
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    print(json.dumps(told), flush=True)
+    print(json.dumps(listening), flush=True)
     # The parent lives as long as our input is open.
     while os.read(0, 4096):
         pass

@@ -1,4 +1,4 @@
-//! Taking more than is given: only the offender suffers.
+//! Resource abuse: a sandbox at its limits harms nothing but itself.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::harness::wait_for;
 use crate::world::{Sandbox, World};
 
-/// The longest a quiet neighbour may take to answer while another is at its limits.
-const ANSWER: Duration = Duration::from_secs(3);
+/// How long a command in an idle sandbox may take while its neighbour is at its limits.
+const MAX_COMMAND_TIME: Duration = Duration::from_secs(3);
 
-/// Does something in one sandbox, and looks how it and its neighbour are afterwards.
+/// Runs a script in one sandbox while its neighbour runs short commands, and checks that both still work afterwards.
 fn check(name: &str, script: &str, expect: impl Fn(&Sandbox, &str)) {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let (offender, neighbour) = (world.sandbox("offender"), world.sandbox("neighbour"));
-    let said = std::thread::scope(|scope| {
+    let output = std::thread::scope(|scope| {
         let (done, ended) = std::sync::mpsc::channel::<()>();
         let watch = scope.spawn(move || {
             let mut longest = Duration::ZERO;
@@ -25,34 +25,34 @@ fn check(name: &str, script: &str, expect: impl Fn(&Sandbox, &str)) {
             }
             longest
         });
-        let said = offender.run(script);
+        let output = offender.run(script);
         drop(done);
         let longest = watch.join().unwrap();
         println!("{name}: the neighbour's slowest answer took {longest:?}");
-        assert!(longest < ANSWER, "{name}: the neighbour waited {longest:?}");
-        said
+        assert!(longest < MAX_COMMAND_TIME, "{name}: the neighbour waited {longest:?}");
+        output
     });
-    expect(&offender, &said);
+    expect(&offender, &output);
     assert_eq!(offender.run("echo alive"), "alive\n", "{name}: its shell does not answer");
     world.server.client().get("/healthz").expect_success();
 }
 
 #[test]
-fn a_memory_bomb_kills_itself() {
+fn a_memory_bomb_is_killed_alone() {
     check(
         "memory bomb",
         "perl -e '$x = \"x\" x (1 << 20); push @a, $x . $_ for 1 .. 4096; print \"whole\"'; echo ended $?",
-        |offender, said| {
-            assert!(said.contains("ended 137"), "{said:?}");
+        |offender, output| {
+            assert!(output.contains("ended 137"), "{output:?}");
             let lease = offender.lease();
             assert!(lease["instance"]["state"] == "running", "{lease}");
         },
     );
 }
 
-/// The limit that a command met is in its receipt, then and later, and on the screen.
+/// The limit that a command reached is in its receipt, at once and later, and on the screen.
 #[test]
-fn a_limit_that_was_met_is_said() {
+fn a_command_reports_the_limit_it_reached() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let sandbox = world.sandbox("limited");
     let fine = sandbox.receipt("true");
@@ -80,7 +80,7 @@ fn a_limit_that_was_met_is_said() {
         let id = receipt["command_id"].as_str().unwrap();
         let later = world.server.client().get(&format!("/api/commands/{id}")).expect(200);
         assert_eq!(later["limit_reached"], word, "{later}");
-        wait_for("the screen to say why", || {
+        wait_for("the screen to show the reason", || {
             let screen = sandbox.screen();
             if screen.contains(shown) { Ok(()) } else { Err(screen) }
         });
@@ -97,56 +97,56 @@ fn a_limit_that_was_met_is_said() {
 }
 
 #[test]
-fn many_small_eaters_do_not_kill_the_host() {
+fn many_processes_that_fill_the_memory_do_not_kill_the_host() {
     check(
-        "many eaters",
+        "many processes",
         "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do perl -e '$x = \"x\" x (30 << 20); sleep 2' & done; wait; echo over",
-        |_, said| assert!(said.contains("over"), "{said:?}"),
+        |_, output| assert!(output.contains("over"), "{output:?}"),
     );
 }
 
 #[test]
-fn a_fork_bomb_meets_its_limit() {
+fn a_fork_bomb_is_bounded() {
     check(
         "fork bomb",
         // The bomb comes last: it may leave no process for anything else.
-        "perl -e 'my $n = 0; while (defined(my $p = fork)) { if (!$p) { select(undef, undef, undef, 3); exit } last if ++$n > 500 } print \"made $n\\n\"'; \
+        "perl -e 'my $n = 0; while (defined(my $p = fork)) { if (!$p) { select(undef, undef, undef, 3); exit } last if ++$n > 500 } print \"created $n\\n\"'; \
          bash -c 'b() { b | b & }; b' 2>/dev/null",
-        |_, said| {
-            let made: u32 = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
-            assert!(made < 64, "{made} processes were made");
+        |_, output| {
+            let created: u32 = output.trim().rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(created < 64, "{created} processes were created");
         },
     );
 }
 
 #[test]
-fn a_disk_filler_meets_its_limit() {
+fn a_full_disk_is_bounded() {
     check(
         "disk filler",
         "head -c 1G /dev/zero > /tmp/fill 2>/dev/null; stat -c %s /tmp/fill; rm -f /tmp/fill",
-        |_, said| {
-            let bytes: u64 = said.trim().parse().unwrap();
+        |_, output| {
+            let bytes: u64 = output.trim().parse().unwrap();
             assert!(bytes < 64 << 20, "{bytes} bytes were written");
         },
     );
 }
 
-/// Bytes that a workspace may take on the machine: the limit of the sandbox, and a tenth.
-const WORKSPACE: u64 = (64 << 20) / 10 * 11;
+/// How many bytes of the machine a workspace may use: the limit of the sandbox plus ten percent.
+const MAX_WORKSPACE_BYTES: u64 = (64 << 20) / 10 * 11;
 
-/// Checks that a script, which prints how many bytes it got, got no more than the limit, and that the
-/// sandbox goes on.
+/// Checks that a script, which prints the number of bytes that it wrote, wrote no more than the limit, and that
+/// the sandbox keeps running.
 fn check_workspace(name: &str, script: &str) {
-    check(name, &format!("{script}; rm -rf /workspace/*"), |_, said| {
-        let bytes: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{name}: {said:?}"));
+    check(name, &format!("{script}; rm -rf /workspace/*"), |_, output| {
+        let bytes: u64 = output.trim().parse().unwrap_or_else(|_| panic!("{name}: {output:?}"));
         println!("{name}: {bytes} bytes");
-        assert!((1 << 20..=WORKSPACE).contains(&bytes), "{name}: {bytes} bytes");
+        assert!((1 << 20..=MAX_WORKSPACE_BYTES).contains(&bytes), "{name}: {bytes} bytes");
     });
 }
 
-/// A workspace is not on the sandbox's own disk, but it is no way around the limit.
+/// The limit holds in the workspace too, which is not on the disk of the sandbox.
 #[test]
-fn files_in_the_workspace_meet_the_limit() {
+fn files_in_the_workspace_are_bounded() {
     check_workspace(
         "files in the workspace",
         "for i in $(seq 20); do head -c 50M /dev/zero > /workspace/fill$i || break; done 2>/dev/null
@@ -155,7 +155,7 @@ fn files_in_the_workspace_meet_the_limit() {
 }
 
 #[test]
-fn space_that_is_reserved_in_the_workspace_meets_the_limit() {
+fn space_reserved_in_the_workspace_is_bounded() {
     check_workspace(
         "fallocate in the workspace",
         "for i in $(seq 100); do fallocate -l 5M /workspace/fill$i || break; done 2>/dev/null
@@ -164,7 +164,7 @@ fn space_that_is_reserved_in_the_workspace_meets_the_limit() {
 }
 
 #[test]
-fn files_without_a_name_in_the_workspace_meet_the_limit() {
+fn unlinked_files_in_the_workspace_are_bounded() {
     check_workspace(
         "unlinked files in the workspace",
         r#"perl -e '$SIG{XFSZ} = "IGNORE"; for my $i (1 .. 8) {
@@ -173,7 +173,7 @@ fn files_without_a_name_in_the_workspace_meet_the_limit() {
     );
 }
 
-/// The write fails, and the receipt says why. Nothing is killed.
+/// The write fails, and the receipt has the reason. No process is killed.
 #[test]
 fn a_full_workspace_is_an_error_of_the_write() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
@@ -183,32 +183,32 @@ fn a_full_workspace_is_an_error_of_the_write() {
     );
     assert_eq!(receipt["limit_reached"], "disk_full", "{receipt}");
     assert_eq!(receipt["stdout"], "alive\n", "{receipt}");
-    // Nor has it reached the files of the server, which are beside.
+    // The server and other projects can still write.
     let client = world.server.client();
     let project = client.post("/api/projects", json!({"prefix": "other"})).expect(201);
     let other = project["project_id"].as_str().unwrap();
     client.put("/api/threads/other", json!({"project_id": other})).expect_success();
-    let said = client.post(
+    let written = client.post(
         "/api/threads/other/exec",
         json!({"command": "head -c 30M /dev/zero > /workspace/a && echo fits"}),
     );
-    assert_eq!(said.expect(200)["stdout"], "fits\n");
+    assert_eq!(written.expect(200)["stdout"], "fits\n");
     assert_eq!(
         sandbox.run("rm /workspace/a; echo again > /workspace/b; cat /workspace/b"),
         "again\n"
     );
 }
 
-/// An empty file takes no room, but a disk has a place for only so many.
+/// An empty file uses no space, but each file uses one of the disk's inodes.
 #[test]
-fn empty_files_without_end_meet_the_limit() {
+fn the_number_of_files_is_bounded() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
-    let sandbox = world.sandbox("places");
-    for place in ["/workspace", "/tmp"] {
+    let sandbox = world.sandbox("inodes");
+    for directory in ["/workspace", "/tmp"] {
         let many = format!(
-            "mkdir {place}/e; perl -e 'for (1 .. 2000000) {{ open(my $f, \">\", \"{place}/e/$_\") or do {{ print $!; exit 3 }} }}'; echo $?; rm -rf {place}/e"
+            "mkdir {directory}/e; perl -e 'for (1 .. 2000000) {{ open(my $f, \">\", \"{directory}/e/$_\") or do {{ print $!; exit 3 }} }}'; echo $?; rm -rf {directory}/e"
         );
-        assert_eq!(sandbox.run(&many).trim(), "No space left on device3", "{place}");
+        assert_eq!(sandbox.run(&many).trim(), "No space left on device3", "{directory}");
     }
 }
 
@@ -217,15 +217,16 @@ fn ram_disks_are_small() {
     check(
         "RAM disks",
         "for d in /dev /dev/shm /run /sys /proc /dev/mqueue; do head -c 200M /dev/zero > $d/fill 2>/dev/null; stat -c %s $d/fill 2>/dev/null; rm -f $d/fill; done",
-        |_, said| {
-            let most = said.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or(0);
-            assert!(most <= 32 << 20, "{said}");
+        |_, output| {
+            let largest =
+                output.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or(0);
+            assert!(largest <= 32 << 20, "{output}");
         },
     );
 }
 
 #[test]
-fn a_flood_of_output_is_bounded() {
+fn endless_output_does_not_disturb_others() {
     check(
         "seq",
         "timeout 3 seq inf | head -c 300000000 >/dev/null; timeout 3 seq inf; echo over",
@@ -234,7 +235,7 @@ fn a_flood_of_output_is_bounded() {
 }
 
 #[test]
-fn everything_inside_can_be_killed_but_the_host() {
+fn a_sandbox_cannot_kill_its_host() {
     check("kill -9 -1", "( kill -9 -1 )", |_, _| {});
 }
 
@@ -243,9 +244,9 @@ fn named_shared_memory_is_bounded() {
     check(
         "shared memory",
         "for i in $(seq 100); do ipcmk -M 16777216 >/dev/null 2>&1; done; ipcs -m | grep -c ^0x",
-        |_, said| {
-            let made: u32 = said.trim().parse().unwrap();
-            assert!(made <= 4, "{made} segments of 16 MiB");
+        |_, output| {
+            let created: u32 = output.trim().parse().unwrap();
+            assert!(created <= 4, "{created} segments of 16 MiB");
         },
     );
 }

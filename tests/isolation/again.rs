@@ -1,4 +1,4 @@
-//! A sandbox goes on being used after something in it was deleted.
+//! A sandbox whose terminal was deleted is still usable.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn a_thread_whose_terminal_was_deleted_gets_a_new_one() {
     let client = world.server.client();
     let exec =
         |command: &str| client.post("/api/threads/t/exec", json!({"command": command})).expect(200);
-    // Held by another terminal, so that the sandbox outlives the one that is deleted.
+    // The sandbox keeps running for this terminal when the other one is deleted.
     client.post("/api/threads/t/terminals", json!({"cmd": ["cat"]})).expect(201);
     for round in 0..2 {
         let ran = exec("echo $mark; mark=old");
@@ -20,6 +20,6 @@ fn a_thread_whose_terminal_was_deleted_gets_a_new_one() {
         let left = std::fs::read_dir(world.home.path().join("sandboxes")).unwrap().flatten();
         let left: Vec<_> =
             left.map(|it| it.path().join("t").join(terminal)).filter(|it| it.exists()).collect();
-        assert!(left.is_empty(), "what the terminal wrote is still there: {left:?}");
+        assert!(left.is_empty(), "the files of the terminal are still there: {left:?}");
     }
 }

@@ -23,7 +23,7 @@ fn id(lease: &Value) -> &str {
 }
 
 #[test]
-fn a_suspended_lease_goes_on_with_its_files_and_its_shells_state() {
+fn a_suspended_lease_resumes_with_its_files_and_the_state_of_its_shell() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
     exec(&client, "t", "echo kept > /opt/file; cd /opt; A=1; sleep 1000 &");
@@ -31,7 +31,7 @@ fn a_suspended_lease_goes_on_with_its_files_and_its_shells_state() {
     let target = format!("/api/leases/{}/suspend", id(&before));
     let refused = client.post(&target, json!({"fidelity": "memory"})).problem(409);
     assert_eq!(refused, "not_supported");
-    assert_eq!(lease(&client, "t")["instance"]["state"], "running", "nothing was ended");
+    assert_eq!(lease(&client, "t")["instance"]["state"], "running", "the instance was ended");
     let suspended = client.post(&target, json!({"fidelity": "filesystem"})).expect(200);
     assert_eq!(suspended["instance"], Value::Null);
     assert_eq!(exec(&client, "t", "cat file; echo $A $PWD; jobs")["stdout"], "kept\n1 /opt\n");
@@ -40,16 +40,16 @@ fn a_suspended_lease_goes_on_with_its_files_and_its_shells_state() {
 }
 
 #[test]
-fn a_fork_begins_with_the_files_and_goes_its_own_way() {
+fn a_fork_has_the_files_and_changes_independently() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
-    // Written and not synced by anybody, while something goes on writing.
+    // The file is not synced, and another process keeps writing.
     exec(&client, "one", "echo first > /opt/file; (while :; do date > /opt/now; done) &");
     let one = lease(&client, "one");
     let fork = client.post(&format!("/api/leases/{}/fork", id(&one)), json!({})).expect(201);
     assert_ne!(id(&one), id(&fork));
-    assert_eq!(fork["instance"], Value::Null, "nothing runs before it is used");
-    assert_eq!(lease(&client, "one")["instance"]["state"], "running", "the first runs on");
+    assert_eq!(fork["instance"], Value::Null, "no instance runs before the first use");
+    assert_eq!(lease(&client, "one")["instance"]["state"], "running", "the original keeps running");
     client.put("/api/threads/two", json!({"lease_id": id(&fork)})).expect(201);
     assert_eq!(exec(&client, "two", "cat /opt/file")["stdout"], "first\n");
     exec(&client, "two", "echo second > /opt/file");
@@ -58,11 +58,15 @@ fn a_fork_begins_with_the_files_and_goes_its_own_way() {
     client.put("/api/threads/idle", json!({})).expect(201);
     let idle = lease(&client, "idle");
     let target = format!("/api/leases/{}/fork", id(&idle));
-    assert_eq!(client.post(&target, json!({})).problem(409), "not_supported", "it has no files");
+    assert_eq!(
+        client.post(&target, json!({})).problem(409),
+        "not_supported",
+        "a lease without files has no fork"
+    );
 }
 
 #[test]
-fn a_fork_of_a_sandbox_has_its_files_and_its_shell_and_goes_its_own_way() {
+fn a_fork_of_a_sandbox_has_its_files_and_its_shell_and_changes_independently() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
     let original = client.post("/api/sandboxes", json!({"labels": {"a": "b"}})).expect(201);
@@ -90,29 +94,29 @@ fn a_disk_grows_with_its_files_while_nothing_runs_on_it() {
     let client = world.server.client();
     let made = client.post("/daytona/sandbox", json!({})).expect(200);
     let target = format!("/daytona/sandbox/{}", made["id"].as_str().unwrap());
-    let said = |command: &str| {
+    let execute = |command: &str| {
         let target = target.replace("/sandbox/", "/toolbox/");
         let ran = client.post(&format!("{target}/process/execute"), json!({"command": command}));
         ran.expect(200)["result"].as_str().unwrap().to_owned()
     };
-    said("echo kept > /opt/file");
+    execute("echo kept > /opt/file");
     let larger = json!({"disk": 2});
     client.post(&format!("{target}/resize"), larger.clone()).expect(400);
     client.post(&format!("{target}/stop"), json!({})).expect(200);
-    // Asked twice it is as large as asked once.
+    // Resizing to the same size a second time changes nothing.
     for _ in 0..2 {
         let resized = client.post(&format!("{target}/resize"), larger.clone()).expect(200);
         assert_eq!(resized["disk"], 2);
     }
     client.post(&format!("{target}/resize"), json!({"disk": 1})).expect(400);
     client.post(&format!("{target}/start"), json!({})).expect(200);
-    assert_eq!(said("cat /opt/file"), "kept\n");
-    let blocks: u64 = said("df -k / | awk 'END {print $2}'").trim().parse().unwrap();
+    assert_eq!(execute("cat /opt/file"), "kept\n");
+    let blocks: u64 = execute("df -k / | awk 'END {print $2}'").trim().parse().unwrap();
     assert!(blocks > 1 << 20, "{blocks}");
 }
 
 #[test]
-fn threads_begin_with_a_snapshot_and_outlive_it() {
+fn threads_created_from_a_snapshot_outlive_it() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
     exec(&client, "first", "echo of the snapshot > /opt/file");
@@ -138,11 +142,11 @@ fn threads_begin_with_a_snapshot_and_outlive_it() {
 }
 
 #[test]
-fn a_sandbox_is_copied_while_a_program_inside_waits_for_its_disk_and_runs_on() {
+fn a_sandbox_can_be_snapshotted_while_a_program_waits_for_its_disk() {
     let arguments = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=256k"];
     let Some(world) = World::new(&arguments) else { return };
     let client = world.server.client();
-    // More than a minute of writing at this rate.
+    // At this rate the write takes more than a minute.
     let writes = "dd if=/dev/zero of=/opt/x bs=1M count=24 conv=fsync 2>/dev/null &
         until [ \"$(stat -c %s /opt/x 2>/dev/null)\" -ge 8388608 ] 2>/dev/null; do sleep 0.1; done";
     exec(&client, "writer", writes);
@@ -151,8 +155,8 @@ fn a_sandbox_is_copied_while_a_program_inside_waits_for_its_disk_and_runs_on() {
     assert_eq!(exec(&client, "writer", "wait; stat -c %s /opt/x")["stdout"], "25165824\n");
 }
 
-/// Where a fork can be cut short: by what it is about to do for the so manieth time.
-const CUTS: [(&str, u32); 6] = [
+/// The points at which the server is killed: before the nth call of each system call.
+const KILL_POINTS: [(&str, u32); 6] = [
     ("fdatasync", 1),
     ("fdatasync", 2),
     ("fdatasync", 3),
@@ -161,9 +165,9 @@ const CUTS: [(&str, u32); 6] = [
     ("pwrite64", 4),
 ];
 
-/// Forks a sandbox while the server is killed at a call of its own; whether it was. `None` where nobody
-/// may look at the calls of another.
-fn fork_cut_short(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> Option<bool> {
+/// Forks a sandbox and kills the server before one of its system calls. Returns whether the server was killed;
+/// `None` where strace is not permitted to attach.
+fn fork_and_kill(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> Option<bool> {
     let (pid, trace) = (server.pid().to_string(), format!("trace={call}"));
     let inject = format!("inject={call}:signal=SIGKILL:when={when}");
     let mut strace = Command::new("strace")
@@ -171,27 +175,27 @@ fn fork_cut_short(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(strace.stderr.take().unwrap());
+    let mut messages = BufReader::new(strace.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("attached") {
         line.clear();
-        if said.read_line(&mut line).unwrap() == 0 {
+        if messages.read_line(&mut line).unwrap() == 0 {
             strace.wait().unwrap();
             return None;
         }
     }
-    // Read on, so that it can always speak.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    // Keep reading, so that strace is never blocked by a full pipe.
+    std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::sink()));
     let target = format!("/daytona/sandbox/{sandbox}/fork");
     let answer = server.client().request("POST", &target).json(&json!({})).attempt();
-    // Killed, not asked to end: it may wait for ever for a thread that the kill has taken.
+    // SIGKILL, because strace may otherwise wait indefinitely for a thread that no longer exists.
     strace.kill().unwrap();
     strace.wait().unwrap();
     Some(answer.is_none())
 }
 
 #[test]
-fn a_server_killed_in_a_fork_leaves_no_lease_that_nobody_uses() {
+fn a_server_killed_in_a_fork_leaves_no_unused_lease() {
     if !has("strace") {
         eprintln!("skipped: there is no strace");
         return;
@@ -202,18 +206,18 @@ fn a_server_killed_in_a_fork_leaves_no_lease_that_nobody_uses() {
     let made = world.server.client().post("/daytona/sandbox", json!({})).expect(200);
     let source = made["id"].as_str().unwrap().to_owned();
     let mut killed = 0;
-    for cut in CUTS {
-        let Some(was) = fork_cut_short(&world.server, &source, cut) else {
-            eprintln!("skipped: strace may not look at the server");
+    for point in KILL_POINTS {
+        let Some(was_killed) = fork_and_kill(&world.server, &source, point) else {
+            eprintln!("skipped: strace is not permitted to attach to the server");
             return;
         };
-        killed += u32::from(was);
+        killed += u32::from(was_killed);
         let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         world.server.wait();
         world.server = Server::start_with(&world.home, &arguments);
         let client = world.server.client();
-        wait_for("every lease to be somebody's", || {
+        wait_for("every lease to belong to a thread", || {
             let leases = client.get("/api/leases").expect(200)["items"].clone();
             let unused = |lease: &Value| lease["shared_by"].as_array().unwrap().is_empty();
             let some = leases.as_array().unwrap().iter().any(unused);
@@ -229,8 +233,8 @@ fn a_server_killed_in_a_fork_leaves_no_lease_that_nobody_uses() {
         let disks = std::fs::read_dir(world.home.path().join("disks")).unwrap().flatten();
         let disks: BTreeSet<String> =
             disks.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        assert!(disks.is_subset(&leases), "{cut:?}: {disks:?} {leases:?}");
-        // What came into being in spite of it is whole, and goes like any other.
+        assert!(disks.is_subset(&leases), "{point:?}: {disks:?} {leases:?}");
+        // A fork that was completed nevertheless is whole, and can be deleted like any other.
         let all = client.get("/daytona/sandbox").expect(200)["items"].clone();
         for other in all.as_array().unwrap().iter().filter(|it| it["id"] != source.as_str()) {
             let target = format!("/daytona/sandbox/{}", other["id"].as_str().unwrap());
@@ -240,7 +244,7 @@ fn a_server_killed_in_a_fork_leaves_no_lease_that_nobody_uses() {
     assert!(killed > 1, "killed {killed} times only");
     let client = world.server.client();
     client.delete(&format!("/daytona/sandbox/{source}")).expect_success();
-    wait_for("nothing to be left", || {
+    wait_for("everything to be removed", || {
         let left = left(world.home.path());
         if left.is_empty() { Ok(()) } else { Err(left) }
     });

@@ -1,5 +1,5 @@
-//! Good neighbours: who computes for long is kept off the first processors, and nobody writes to its
-//! disk faster than it may.
+//! The CPU governor keeps sandboxes that compute for a long time off the first CPU, and the disk rate limit holds
+//! until the end of a sandbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::harness::{Server, wait_for};
 use crate::world::World;
 
-/// A sandbox of a world, seen from outside.
-struct Seen {
+/// A sandbox with its directory and its cgroup, as the machine sees them.
+struct Observed {
     thread: String,
     dir: PathBuf,
     name: String,
 }
 
-impl Seen {
-    /// Makes the sandbox of a thread with these settings.
-    fn new(world: &World, thread: &str, settings: Value) -> Seen {
+impl Observed {
+    /// Creates the sandbox of a thread with these settings.
+    fn new(world: &World, thread: &str, settings: Value) -> Observed {
         let client = world.server.client();
         let body = json!({"provider": "namespace", "sandbox": settings});
         client.put(&format!("/api/threads/{thread}"), body).expect(201);
@@ -28,10 +28,10 @@ impl Seen {
         let dir = world.home.path().join("sandboxes").join(instance);
         let label: Value = serde_json::from_slice(&fs::read(dir.join("label")).unwrap()).unwrap();
         let name = label["name"].as_str().unwrap().to_owned();
-        Seen { thread: thread.to_owned(), dir, name }
+        Observed { thread: thread.to_owned(), dir, name }
     }
 
-    /// A file of its cgroup, by its name in either version.
+    /// Returns a file of the cgroup, whose name depends on the version of cgroups.
     fn file(&self, controller: &str, old: &str, new: &str) -> PathBuf {
         let below = Path::new("stead-sandboxes").join(&self.name);
         let [one, other] = [
@@ -41,7 +41,7 @@ impl Seen {
         if one.exists() { one } else { other }
     }
 
-    /// How many processors it may run on.
+    /// Returns the number of CPUs that the sandbox may run on.
     fn processors(&self) -> usize {
         let file = self.file("cpuset", "cpuset.cpus", "cpuset.cpus.effective");
         let list = fs::read_to_string(file).unwrap();
@@ -54,21 +54,21 @@ impl Seen {
 
     fn has_processors(&self, wanted: usize) {
         wait_for(&format!("{} to have {wanted} processors", self.thread), || {
-            let seen = self.processors();
-            if seen == wanted { Ok(()) } else { Err(seen) }
+            let count = self.processors();
+            if count == wanted { Ok(()) } else { Err(count) }
         });
     }
 
-    /// Begins to compute until it is told to stop. It gets what it may have, however many others want
-    /// the processors, outside of sandboxes too.
+    /// Starts an endless computation. The cgroup gets the highest weight, so that the sandbox reaches its limit even
+    /// if the machine is busy.
     fn compute(&self, server: &Server) {
-        let (file, most) = match self.file("cpu", "cpu.shares", "cpu.weight") {
+        let (file, max_weight) = match self.file("cpu", "cpu.shares", "cpu.weight") {
             old if old.ends_with("cpu.shares") => (old, "262144"),
             new => (new, "10000"),
         };
         let all_sandboxes = file.parent().unwrap().with_file_name(file.file_name().unwrap());
         for file in [file, all_sandboxes] {
-            fs::write(file, most).unwrap();
+            fs::write(file, max_weight).unwrap();
         }
         run(server, &self.thread, "( while :; do :; done ) & computes=$!");
     }
@@ -80,7 +80,8 @@ fn run(server: &Server, thread: &str, command: &str) -> String {
     ran["stdout"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
 }
 
-/// The processors of this machine; `None`, said, where one cannot be kept free.
+/// Returns the number of CPUs of this machine. Prints a message and returns `None` if there is only one, which cannot
+/// be kept free.
 fn processors() -> Option<usize> {
     let count = std::thread::available_parallelism().unwrap().get();
     if count < 2 {
@@ -90,13 +91,13 @@ fn processors() -> Option<usize> {
     Some(count)
 }
 
-/// Also when the server that kept it off is gone: the next goes on from there.
+/// A server that replaces a killed one continues this.
 #[test]
-fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
+fn a_busy_sandbox_is_kept_off_the_first_cpu_until_it_is_calm() {
     let Some(all) = processors() else { return };
     let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
-    let busy = Seen::new(&world, "busy", json!({"cpus": 0.5}));
-    let calm = Seen::new(&world, "calm", json!({"cpus": 0.5}));
+    let busy = Observed::new(&world, "busy", json!({"cpus": 0.5}));
+    let calm = Observed::new(&world, "calm", json!({"cpus": 0.5}));
     assert_eq!((busy.processors(), calm.processors()), (all, all));
     busy.compute(&world.server);
     busy.has_processors(all - 1);
@@ -105,7 +106,7 @@ fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
 
     busy.compute(&world.server);
     busy.has_processors(all - 1);
-    assert_eq!(calm.processors(), all, "one that is calm is kept off, too");
+    assert_eq!(calm.processors(), all, "a calm sandbox is kept off the first CPU");
     let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     world.server.wait();
@@ -113,7 +114,7 @@ fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
         &world.home,
         &["--provider", "namespace", "--set", "sandbox.warm=0", "--set", "sandbox.disk=64m"],
     );
-    // The loop shares half of a processor with the sandbox's host, which may be slow to greet the server.
+    // The loop and the host of the sandbox share half a CPU, so the host may be slow to answer the server.
     wait_for("the host of the sandbox to answer", || {
         let body = json!({"command": "kill $computes", "timeout_ms": 120_000});
         let answer = world.server.client().post("/api/threads/busy/exec", body);
@@ -122,53 +123,53 @@ fn a_sandbox_that_computes_is_kept_off_the_first_processor_until_it_is_calm() {
     busy.has_processors(all);
 }
 
-/// Who was given every processor keeps them.
+/// A sandbox whose limit is the whole machine is not governed.
 #[test]
-fn a_sandbox_that_may_have_every_processor_is_kept_off_none() {
+fn a_sandbox_with_every_cpu_keeps_them() {
     let Some(all) = processors() else { return };
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
-    let whole = Seen::new(&world, "whole", json!({"cpus": all}));
-    let part = Seen::new(&world, "part", json!({"cpus": 0.5}));
+    let whole = Observed::new(&world, "whole", json!({"cpus": all}));
+    let part = Observed::new(&world, "part", json!({"cpus": 0.5}));
     whole.compute(&world.server);
     part.compute(&world.server);
-    // They are looked at together.
+    // The governor checks both in the same pass.
     part.has_processors(all - 1);
     assert_eq!(whole.processors(), all);
 }
 
-/// Lines of the file where version 1 has what the kernel may write to each device.
-fn bounds() -> Option<String> {
+/// Returns the write limits of all devices in cgroups v1, one per line.
+fn write_limits() -> Option<String> {
     fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").ok()
 }
 
-/// What waits to be written is written by the end, at once: at the rate it has here that would take
-/// longer than a sandbox may take to end.
+/// When a sandbox ends, its limit is lifted so that dirty pages are written at once: at the limited rate that would
+/// take longer than the timeout for ending a sandbox.
 #[test]
-fn a_disk_is_written_at_its_rate_until_the_end() {
+fn a_disk_is_written_at_its_rate_until_the_sandbox_ends() {
     let rate = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=512KiB"];
     let Some(world) = World::new(&rate) else { return };
-    let Some(_) = bounds() else {
+    let Some(_) = write_limits() else {
         eprintln!("skipped: this machine's blkio controller is not of version 1");
         return;
     };
-    let slow = Seen::new(&world, "slow", json!({}));
+    let slow = Observed::new(&world, "slow", json!({}));
     let device = fs::read_to_string(slow.dir.join("device")).unwrap();
     let device = device.split(' ').next().unwrap().to_owned();
     let bound = format!("{device} 524288");
     let own = slow.file("blkio", "blkio.throttle.write_bps_device", "io.max");
-    for said in [bounds().unwrap(), fs::read_to_string(own).unwrap()] {
-        assert!(said.lines().any(|line| line == bound), "{said:?} without {bound}");
+    for limits in [write_limits().unwrap(), fs::read_to_string(own).unwrap()] {
+        assert!(limits.lines().any(|line| line == bound), "{limits:?} without {bound}");
     }
-    // The kernel's note of whose bound that is.
-    let note = PathBuf::from(format!("/run/stead/{device}.pace.lock"));
-    assert_eq!(fs::read_to_string(&note).unwrap(), slow.name);
+    // The lock file names the sandbox that the limit belongs to.
+    let lock = PathBuf::from(format!("/run/stead/{device}.pace.lock"));
+    assert_eq!(fs::read_to_string(&lock).unwrap(), slow.name);
     run(&world.server, "slow", "head -c 40M /dev/urandom > /root/much; echo written");
     world.server.client().delete("/api/threads/slow").expect_success();
-    wait_for("the bound to be gone", || match fs::read_to_string(&note) {
+    wait_for("the limit to be lifted", || match fs::read_to_string(&lock) {
         Ok(name) if name == slow.name => Err(name),
         _ => Ok(()),
     });
-    wait_for("nothing to be left", || {
+    wait_for("everything to be removed", || {
         let disks = fs::read_dir(world.home.path().join("disks")).into_iter().flatten().count();
         if disks == 0 && !slow.dir.exists() { Ok(()) } else { Err((disks, slow.dir.exists())) }
     });

@@ -1,4 +1,4 @@
-//! The log of what a sandbox connected to, and of what was refused.
+//! The egress log: the destinations that a sandbox connected to, and those that were refused.
 
 use serde_json::{Value, json};
 
@@ -29,8 +29,9 @@ fn log(client: &Client, id: &str) -> Value {
     client.get(&format!("/api/sandboxes/{id}/egress")).expect(200)
 }
 
+/// Defines a shell function that connects to an address and prints the first line of the answer.
 const CONNECT: &str =
-    "knock() { timeout 9 bash -c \"exec 9<>/dev/tcp/$1/$2; head -1 <&9\" 2>/dev/null; }";
+    "connect() { timeout 9 bash -c \"exec 9<>/dev/tcp/$1/$2; head -1 <&9\" 2>/dev/null; }";
 
 fn check(arguments: &[&str]) {
     let Some(world) = World::new(arguments) else { return };
@@ -38,13 +39,13 @@ fn check(arguments: &[&str]) {
     let client = world.server.client();
     let empty = json!({"items": [], "unlisted_allowed": 0, "unlisted_refused": 0});
     assert_eq!(log(&client, "logged"), empty);
-    sandbox.words(CONNECT);
+    sandbox.define(CONNECT);
     for _ in 0..2 {
-        assert_eq!(sandbox.run(&format!("knock {} 80", PUBLIC[0])), "the internet\n");
+        assert_eq!(sandbox.run(&format!("connect {} 80", PUBLIC[0])), "the internet\n");
     }
-    assert_eq!(sandbox.run("knock 10.1.2.3 80"), "");
-    // The loopback inside is no egress.
-    sandbox.run("knock 127.0.0.1 80");
+    assert_eq!(sandbox.run("connect 10.1.2.3 80"), "");
+    // Connections to the loopback inside the sandbox are not logged.
+    sandbox.run("connect 127.0.0.1 80");
     let expected =
         [format!("allowed tcp {} 80 2", PUBLIC[0]), "refused tcp 10.1.2.3 80 null".to_owned()];
     let found = log(&client, "logged");
@@ -57,7 +58,7 @@ fn check(arguments: &[&str]) {
 }
 
 #[test]
-fn a_log_has_what_a_sandbox_connected_to_and_what_was_refused() {
+fn the_log_has_allowed_and_refused_destinations() {
     check(&["--set", "sandbox.egress=public"]);
 }
 
@@ -76,26 +77,26 @@ fn a_log_outlives_a_change_of_the_rules() {
     let client = world.server.client();
     let made = client.post("/v2/sandboxes", json!({"templateID": "namespace", "timeout": 600}));
     let id = made.expect(201)["sandboxID"].as_str().unwrap().to_owned();
-    let knock = || {
-        let body = json!({"command": format!("{CONNECT}; knock {} 80", PUBLIC[0])});
+    let connect = || {
+        let body = json!({"command": format!("{CONNECT}; connect {} 80", PUBLIC[0])});
         client.post(&format!("/api/threads/{id}/exec"), body).expect(200)
     };
-    knock();
+    connect();
     let rules = json!({"denyOut": [PUBLIC[0]]});
     let target = format!("/sandboxes/{id}/network");
     client.request("PUT", &target).json(&rules).send().expect_status(204);
-    knock();
+    connect();
     let expected =
         [format!("allowed tcp {} 80 1", PUBLIC[0]), format!("refused tcp {} 80 null", PUBLIC[0])];
     assert_eq!(destinations(&log(&client, &id)), expected);
 }
 
-/// A scan fills the log, is counted to its end, and changes nothing about what is allowed.
+/// A scan fills the log. Further destinations are counted only, and the rules still hold.
 #[test]
 fn a_scan_of_many_ports_does_not_grow_a_log_without_bound() {
     let Some(world) = World::new(&["--set", "sandbox.egress=public"]) else { return };
     let sandbox = world.sandbox("scan");
-    sandbox.words(CONNECT);
+    sandbox.define(CONNECT);
     for address in ["10.1.2.3", PUBLIC[1]] {
         sandbox.run(&format!(
             "perl -MSocket -e 'for my $port (1001..2500) {{ \
@@ -103,7 +104,7 @@ fn a_scan_of_many_ports_does_not_grow_a_log_without_bound() {
              send(S, \"x\", 0, pack_sockaddr_in($port, inet_aton(\"{address}\"))) }}'"
         ));
     }
-    assert_eq!(sandbox.run(&format!("knock {} 80", PUBLIC[0])), "the internet\n");
+    assert_eq!(sandbox.run(&format!("connect {} 80", PUBLIC[0])), "the internet\n");
     let found = log(&world.server.client(), "scan");
     let verdicts = ["allowed", "refused"].map(|verdict| {
         let all = found["items"].as_array().unwrap();

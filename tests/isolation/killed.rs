@@ -1,4 +1,4 @@
-//! A server that is killed again and again while sandboxes come and go leaves nothing that the next
+//! A server that is repeatedly killed while sandboxes are created and deleted leaves nothing that the next
 //! start does not adopt or end.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::harness::{Server, left, wait_for};
 use crate::world::World;
 
-/// How often it is killed; `STEAD_SOAK` asks for the long run.
-fn times() -> u32 {
+/// The number of kills; more with `STEAD_SOAK`.
+fn rounds() -> u32 {
     if std::env::var_os("STEAD_SOAK").is_some() { 50 } else { 12 }
 }
 
@@ -28,7 +28,7 @@ fn names_of_labels(dir: &Path) -> Vec<String> {
     labels.filter_map(|label| label["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// The cgroups of sandboxes, whoever's they are.
+/// The cgroups of the sandboxes of all servers on this machine.
 fn cgroups() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
@@ -42,13 +42,13 @@ fn cgroups() -> BTreeSet<String> {
 }
 
 #[test]
-fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
+fn a_server_killed_while_sandboxes_are_created_and_deleted_leaves_no_orphan() {
     let warm = ["--set", "sandbox.warm=1"];
     let Some(mut world) = World::new(&warm) else { return };
     let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
     let mut made = BTreeSet::new();
-    for round in 0..times() {
-        // Created, used and destroyed at once, and killed somewhere in the middle of it.
+    for round in 0..rounds() {
+        // Two sandboxes are created, used and deleted. The server is killed meanwhile.
         std::thread::scope(|scope| {
             for name in ["a", "b"] {
                 let server = &world.server;
@@ -65,19 +65,19 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
             let (_hold, wait) = std::sync::mpsc::channel::<()>();
             let _ = wait.recv_timeout(Duration::from_millis(u64::from(round) * 37 % 400));
             made.extend(names(&world.home.path().join("sandboxes")));
-            // One that waited keeps its name beneath the name it is given.
+            // A sandbox from the pool keeps its first name in its label.
             made.extend(names_of_labels(&world.home.path().join("sandboxes")));
             let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         });
         world.server.wait();
-        // The last keeps none ready, so that nothing is to be left.
-        let warm = if round + 1 < times() { "sandbox.warm=1" } else { "sandbox.warm=0" };
+        // The last server has an empty pool, so that no sandbox may remain.
+        let warm = if round + 1 < rounds() { "sandbox.warm=1" } else { "sandbox.warm=0" };
         let arguments = [&arguments[..], &["--set", warm]].concat();
         world.server = Server::start_with(&world.home, &arguments);
     }
     let client = world.server.client();
-    // What is still there belongs to a thread, and works.
+    // Every sandbox that remains belongs to a thread, and works.
     let threads = client.get("/api/threads?limit=500").expect(200);
     for thread in threads["items"].as_array().unwrap() {
         let target = format!("/api/threads/{}", thread["thread_id"].as_str().unwrap());
@@ -85,23 +85,23 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
         assert_eq!(client.post(&format!("{target}/exec"), body).expect(200)["stdout"], "here\n");
         client.delete(&target).expect_success();
     }
-    wait_for("nothing to be left", || {
+    wait_for("everything to be removed", || {
         let left = left(world.home.path());
         if left.is_empty() { Ok(()) } else { Err(left) }
     });
     let orphans: Vec<_> = cgroups().intersection(&made).cloned().collect();
     assert!(orphans.is_empty(), "{orphans:?}");
-    // Nor is a loop device left slow that was the disk of one of them.
-    let notes =
+    // The rate limit of each loop device was lifted.
+    let locks =
         names(Path::new("/run/stead")).into_iter().filter(|name| name.ends_with(".pace.lock"));
-    let notes =
-        notes.filter_map(|name| fs::read_to_string(Path::new("/run/stead").join(name)).ok());
-    let notes: Vec<String> = notes.filter(|name| made.contains(name)).collect();
-    assert!(notes.is_empty(), "{notes:?}");
-    // The world is a network of its own: whatever wire is left in it is one of ours.
-    wait_for("no wire to be left", || {
-        let wires = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        if wires.contains("stead") { Err(wires) } else { Ok(()) }
+    let locks =
+        locks.filter_map(|name| fs::read_to_string(Path::new("/run/stead").join(name)).ok());
+    let locks: Vec<String> = locks.filter(|name| made.contains(name)).collect();
+    assert!(locks.is_empty(), "{locks:?}");
+    // The test has a network namespace of its own, so every `veth` device in it is one of its sandboxes'.
+    wait_for("all veth devices to be removed", || {
+        let devices = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        if devices.contains("stead") { Err(devices) } else { Ok(()) }
     });
     let rules = std::process::Command::new("nft").args(["list", "tables"]).output().unwrap();
     let rules = String::from_utf8_lossy(&rules.stdout).into_owned();

@@ -1,5 +1,4 @@
-//! What the command line says and does about this machine: `stead doctor`, `stead image`, and limits
-//! that are chosen with a thread.
+//! Commands about this machine: `stead doctor`, `stead image`, and the limits of a new thread.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,22 +11,22 @@ use crate::harness::run;
 use crate::world::World;
 
 #[test]
-fn the_doctor_makes_a_sandbox_and_leaves_nothing() {
+fn doctor_creates_a_sandbox_and_removes_it() {
     if World::new(&[]).is_none() {
         return;
     }
     let output = run(&["doctor", "--json"], &[("HOME", "/nonexistent")]);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let findings = said["findings"].as_array().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
     let trial = findings.iter().find(|finding| finding["what"] == "a sandbox");
-    assert_eq!(trial.map(|trial| &trial["verdict"]), Some(&json!("yes")), "{said}");
-    assert!(output.status.success(), "{said}");
+    assert_eq!(trial.map(|trial| &trial["verdict"]), Some(&json!("yes")), "{report}");
+    assert!(output.status.success(), "{report}");
     let text = String::from_utf8(run(&["doctor", "--inspect"], &[("HOME", "/nonexistent")]).stdout);
     assert!(text.unwrap().contains("This machine can run namespace sandboxes."));
 }
 
 #[test]
-fn limits_are_chosen_on_the_command_line() {
+fn the_command_line_sets_limits() {
     let Some(world) = World::new(&[]) else { return };
     let home = world.home.path().to_str().unwrap();
     let stead = |arguments: &[&str]| run(arguments, &[("STEAD_HOME", home)]);
@@ -42,20 +41,20 @@ fn limits_are_chosen_on_the_command_line() {
         json!({"memory_bytes": 80 << 20, "milli_cpus": 500, "processes": 40, "disk_bytes": 48 << 20}),
         "{lease}"
     );
-    let knock = "timeout 4 bash -c 'exec 9<>/dev/tcp/203.0.113.1/80; head -1 <&9'";
-    let ran = stead(&["exec", "--thread", "chosen", "--", knock]);
+    let connect = "timeout 4 bash -c 'exec 9<>/dev/tcp/203.0.113.1/80; head -1 <&9'";
+    let ran = stead(&["exec", "--thread", "chosen", "--", connect]);
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "the internet\n");
     let wrong = stead(&["new", "-d", "-t", "other", "--memory", "much"]);
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(!wrong.status.success() && said.contains("memory"), "{said}");
+    let error = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && error.contains("memory"), "{error}");
     let other = stead(&["new", "-d", "-t", "chosen", "--memory", "1g"]);
     assert!(!other.status.success(), "the sandbox of a thread does not change: {other:?}");
     let local = stead(&["new", "-d", "-t", "third", "--provider", "local", "--memory", "1g"]);
-    let said = String::from_utf8_lossy(&local.stderr).into_owned();
-    assert!(!local.status.success() && said.contains("no settings"), "{said}");
+    let error = String::from_utf8_lossy(&local.stderr).into_owned();
+    assert!(!local.status.success() && error.contains("no settings"), "{error}");
 }
 
-/// A root with a few of this machine's programs and what they need.
+/// Writes a root file system with a few programs of this machine and their libraries.
 fn small_root(root: &Path) {
     let mut files: BTreeSet<String> =
         ["/bin/bash", "/bin/cat", "/bin/ls"].map(str::to_owned).into();
@@ -74,7 +73,7 @@ fn small_root(root: &Path) {
 }
 
 #[test]
-fn a_sandbox_is_made_from_an_imported_image() {
+fn a_sandbox_is_created_from_an_imported_image() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let home = world.home.path();
     let root = home.join("small");
@@ -88,7 +87,10 @@ fn a_sandbox_is_made_from_an_imported_image() {
         let source = source.to_str().unwrap();
         let imported = stead(&["image", "import", name, source]);
         assert!(imported.status.success(), "{imported:?}");
-        assert!(!stead(&["image", "import", name, source]).status.success(), "there is one");
+        assert!(
+            !stead(&["image", "import", name, source]).status.success(),
+            "an existing image was replaced"
+        );
         let client = world.server.client();
         let body = json!({"provider": "namespace", "sandbox": {"image": name}, "cwd": "/"});
         client.put(&format!("/api/threads/{name}"), body).expect(201);

@@ -1,8 +1,8 @@
-//! Escapes and abuse: what hostile code in a sandbox tries, and what must come of it. Each attempt
-//! prints SAFE or BREACH; one BREACH fails the run.
+//! Escapes and abuse: attacks by hostile code in a sandbox. Each probe prints SAFE or BREACH; one BREACH fails the
+//! run.
 //!
-//! Everything happens in network namespaces of the test's own: a machine with the server in it, and an
-//! internet with addresses that a sandbox may and may not reach. Nothing is sent anywhere else.
+//! Each test has network namespaces of its own: one for the machine with the server, and one for the internet, with
+//! addresses that are allowed and addresses that are not. No packet leaves them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod abuse;
@@ -28,35 +28,36 @@ mod workspaces;
 mod world;
 
 use harness::engines;
-use probes::{PROBES, WORDS};
+use probes::{FUNCTIONS, PROBES};
 use world::{World, has};
 
-/// Sandboxes of one world that probes are made in at the same time: most of their time they wait.
-const AT_ONCE: usize = 4;
+/// The number of sandboxes that run probes at the same time; most of the time they wait.
+const PARALLEL_SANDBOXES: usize = 4;
 
-/// Makes all probes but some.
-fn probe_all(name: &str, arguments: &[&str], but: &[&str]) {
+/// Runs all probes except some.
+fn probe_all(name: &str, arguments: &[&str], except: &[&str]) {
     let Some(world) = World::new(arguments) else { return };
     let part = |nth: usize| {
         let sandbox = world.sandbox(&format!("probes-{nth}"));
-        sandbox.words(WORDS);
+        sandbox.define(FUNCTIONS);
         let mut breaches = Vec::new();
-        for probe in PROBES.iter().skip(nth).step_by(AT_ONCE) {
-            if but.contains(&probe.name) {
+        for probe in PROBES.iter().skip(nth).step_by(PARALLEL_SANDBOXES) {
+            if except.contains(&probe.name) {
                 continue;
             }
-            let said = sandbox.run(&format!("( {} )", probe.script));
-            let verdict = said.lines().last().unwrap_or_default().to_owned();
+            let output = sandbox.run(&format!("( {} )", probe.script));
+            let verdict = output.lines().last().unwrap_or_default().to_owned();
             println!("{verdict:6} {name:10} {:10} {}", probe.group, probe.name);
             if verdict != "SAFE" {
-                breaches.push(format!("{}: {}: {said:?}", probe.group, probe.name));
+                breaches.push(format!("{}: {}: {output:?}", probe.group, probe.name));
             }
         }
         breaches
     };
     let part = &part;
     let breaches = std::thread::scope(|scope| {
-        let parts: Vec<_> = (0..AT_ONCE).map(|nth| scope.spawn(move || part(nth))).collect();
+        let parts: Vec<_> =
+            (0..PARALLEL_SANDBOXES).map(|nth| scope.spawn(move || part(nth))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(breaches.is_empty(), "{name}: {} breaches: {breaches:#?}", breaches.len());
@@ -64,8 +65,8 @@ fn probe_all(name: &str, arguments: &[&str], but: &[&str]) {
 }
 
 #[test]
-fn no_probe_gets_through() {
-    // What root may do to its own files and users; `root` checks that the machine sees nothing of it.
+fn no_probe_breaches_a_sandbox() {
+    // Root may change its own files and users; the tests in `root` check that the machine is not affected.
     let own = [
         "the machine's password hashes",
         "the machine's rules for sudo",
@@ -92,12 +93,12 @@ fn no_probe_gets_through() {
 }
 
 #[test]
-fn no_probe_gets_through_without_capabilities() {
+fn no_probe_breaches_a_sandbox_without_capabilities() {
     probe_all("none", &["--set", "sandbox.capabilities=none"], &[]);
 }
 
 #[test]
-fn no_probe_gets_through_where_runc_is_the_runtime() {
+fn no_probe_breaches_runc() {
     if has("runc") {
         probe_all("runc", &["--set", "sandbox.runtime=runc"], &[]);
     } else {
@@ -106,22 +107,22 @@ fn no_probe_gets_through_where_runc_is_the_runtime() {
 }
 
 #[test]
-fn no_probe_gets_through_a_container() {
+fn no_probe_breaches_a_container() {
     for (name, engine) in engines() {
         let host = format!("docker.host={}", engine.address());
-        // Unless the engine maps users, user 0 inside is this machine's, without any right.
-        let but = ["a user of the machine"];
-        probe_all(name, &["--provider", "docker", "--set", &host], &but);
+        // Unless the engine maps users, user 0 inside is user 0 of the machine, without capabilities.
+        let except = ["a user of the machine"];
+        probe_all(name, &["--provider", "docker", "--set", &host], &except);
     }
 }
 
-/// A probe that cannot fail says nothing: without a sandbox, many of them have to.
+/// A probe that always passes proves nothing: without a sandbox, these must report a breach.
 #[test]
-fn probes_get_through_where_there_is_no_sandbox() {
+fn probes_report_a_breach_without_a_sandbox() {
     let Some(world) = World::new(&["--provider", "local"]) else { return };
     let shell = world.sandbox("control");
-    shell.words(WORDS);
-    // Only such as change nothing on the machine that the test runs on.
+    shell.define(FUNCTIONS);
+    // Only probes that change nothing on the machine of the test.
     let harmless = [
         "the machine's password hashes",
         "a file of the machine by its name",
@@ -152,5 +153,5 @@ fn probes_get_through_where_there_is_no_sandbox() {
             shell.run(&format!("( {} )", probe.script)).lines().last() != Some("BREACH")
         })
         .collect();
-    assert!(blind.is_empty(), "these see nothing without a sandbox: {blind:?}");
+    assert!(blind.is_empty(), "these report no breach without a sandbox: {blind:?}");
 }

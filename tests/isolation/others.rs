@@ -50,8 +50,8 @@ fn a_sandbox_sees_nothing_of_another() {
     assert_ne!(users(&one), users(&two), "two sandboxes have the same users");
 }
 
-/// A process that opens a file can watch it (`inotify`) and lock it (`flock`). Both belong to its file system, so a
-/// shared one would show what others do and carry messages between them.
+/// A process that opens a file can watch it (`inotify`) and lock it (`flock`), so sandboxes on a shared file system
+/// could observe each other and exchange messages.
 #[test]
 fn sandboxes_share_no_file_system() {
     for capabilities in ["root", "none"] {
@@ -62,7 +62,7 @@ fn sandboxes_share_no_file_system() {
         let mounts = |sandbox: &crate::world::Sandbox| -> BTreeMap<String, String> {
             let listed = sandbox.run("awk '{print $3, $5}' /proc/self/mountinfo");
             let pairs = listed.lines().filter_map(|line| line.split_once(' '));
-            // The files of a project are shared on purpose.
+            // The files of a project are shared intentionally.
             let own =
                 |path: &str| !path.starts_with("/workspace") && !path.starts_with("/memories");
             let pairs = pairs.filter(|(_, path)| own(path));
@@ -74,7 +74,7 @@ fn sandboxes_share_no_file_system() {
         let verdict = if shared.is_empty() { "SAFE" } else { "BREACH" };
         println!("{verdict:6} {:10} file systems, {capabilities}", "others");
         assert_eq!(shared, Vec::<(&String, &String)>::new(), "{capabilities}");
-        // The devices work, and so does the host's own program.
+        // The devices work, and so does the program of the host.
         let devices = "echo x >/dev/null; head -c 3 /dev/zero | od -An -tx1; head -c 9 /dev/urandom | wc -c; \
             echo x 2>/dev/null >/dev/full || echo full; tty </dev/tty >/dev/null && echo tty; stat -c '%a %t:%T' /dev/null";
         assert_eq!(one.run(devices), " 00 00 00\n9\nfull\ntty\n666 1:3\n");
@@ -88,7 +88,7 @@ fn sandboxes_share_no_file_system() {
     }
 }
 
-/// What ends a shell of this machine looks for what it left behind, and finds only that.
+/// The processes that a local shell left behind are ended with it, and no others.
 #[test]
 fn the_end_of_a_local_shell_leaves_sandboxes_alone() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
@@ -103,9 +103,9 @@ fn the_end_of_a_local_shell_leaves_sandboxes_alone() {
     assert_eq!(left.trim(), "2", "processes of the sandbox were ended");
 }
 
-/// What the kernel counts for the whole machine, or by user, is not used up for others by one.
+/// Resources that the kernel counts per machine or per user cannot be exhausted by one sandbox.
 #[test]
-fn what_one_sandbox_uses_up_others_still_have() {
+fn one_sandbox_cannot_exhaust_resources_of_others() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let (one, two) = (world.sandbox("one"), world.sandbox("two"));
     for (name, script, mine) in [
@@ -131,8 +131,8 @@ fn what_one_sandbox_uses_up_others_still_have() {
         let seen = two.run(mine);
         let verdict = if seen == "there\n" { "SAFE" } else { "BREACH" };
         println!("{verdict:6} {:10} {name}, {} used by one", "others", used.trim());
-        assert_eq!(seen, "there\n", "{name} are used up by another sandbox");
-        // A terminal of somebody who comes now needs one of each.
+        assert_eq!(seen, "there\n", "{name} are exhausted by another sandbox");
+        // The terminal of a new sandbox needs one of each.
         let three = world.sandbox(&format!("three-{}", name.replace(' ', "-")));
         assert_eq!(three.run("echo here"), "here\n");
     }

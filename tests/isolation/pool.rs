@@ -1,4 +1,4 @@
-//! Sandboxes that wait for somebody who asks for one.
+//! The pool of warm sandboxes.
 
 use std::fs;
 use std::path::Path;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::harness::wait_for;
 use crate::world::World;
 
-/// The directories of sandboxes, those that wait and those that are in use.
+/// Returns the directories of the warm sandboxes and of those in use.
 fn sandboxes(home: &Path) -> (Vec<String>, Vec<String>) {
     let entries = fs::read_dir(home.join("sandboxes")).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.partition(|name| name.starts_with("warm-"))
 }
 
-/// Waits until so many are ready.
+/// Waits until this number of sandboxes is ready.
 fn wait_ready(world: &World, count: usize) {
-    wait_for("sandboxes to wait", || {
+    wait_for("warm sandboxes", || {
         let providers = world.server.client().get("/api/providers").expect(200);
         let all = providers["items"].as_array().unwrap();
         let namespace = all.iter().find(|provider| provider["name"] == "namespace").unwrap();
@@ -26,8 +26,8 @@ fn wait_ready(world: &World, count: usize) {
     });
 }
 
-/// What an instance was made from, by its label.
-fn made_from(home: &Path, lease: &Value) -> String {
+/// Returns the name under which the sandbox of an instance was created, from its label.
+fn created_as(home: &Path, lease: &Value) -> String {
     let instance = lease["instance"]["instance_id"].as_str().unwrap();
     let label = fs::read(home.join("sandboxes").join(instance).join("label")).unwrap();
     let label: Value = serde_json::from_slice(&label).unwrap();
@@ -35,7 +35,7 @@ fn made_from(home: &Path, lease: &Value) -> String {
 }
 
 #[test]
-fn a_new_thread_gets_a_sandbox_that_waited() {
+fn a_new_thread_gets_a_warm_sandbox() {
     let Some(world) = World::new(&["--set", "sandbox.warm=2"]) else { return };
     let home = world.home.path();
     wait_ready(&world, 2);
@@ -47,18 +47,18 @@ fn a_new_thread_gets_a_sandbox_that_waited() {
         let target = format!("/api/threads/{name}/exec");
         let ran = client.post(&target, json!({"command": "echo $PWD; ls /tmp; touch /tmp/mine"}));
         fastest = fastest.min(began.elapsed());
-        assert_eq!(ran.expect(200)["stdout"], "/workspace\n", "a sandbox of its own");
+        assert_eq!(ran.expect(200)["stdout"], "/workspace\n", "the sandbox was used before");
         let lease = client.get(&format!("/api/threads/{name}/lease")).expect(200);
-        assert!(made_from(home, &lease).starts_with("warm-"), "{lease}");
+        assert!(created_as(home, &lease).starts_with("warm-"), "{lease}");
     }
-    println!("from a thread that is not there to its first command: {fastest:?}");
-    // What waits is like any other: it knows nothing of those given away before.
+    println!("from creating a thread to the end of its first command: {fastest:?}");
+    // A pool that was used is filled again.
     wait_ready(&world, 2);
     assert_eq!(sandboxes(home).1.len(), 3);
 }
 
 #[test]
-fn one_with_other_limits_is_not_taken_for_another() {
+fn a_warm_sandbox_with_other_limits_is_not_used() {
     let Some(world) = World::new(&["--set", "sandbox.warm=1", "--set", "sandbox.egress=none"])
     else {
         return;
@@ -69,14 +69,14 @@ fn one_with_other_limits_is_not_taken_for_another() {
     client.put("/api/threads/small", limits).expect(201);
     client.post("/api/threads/small/exec", json!({"command": "true"})).expect(200);
     let lease = client.get("/api/threads/small/lease").expect(200);
-    assert!(made_from(home, &lease).starts_with("inst_"), "{lease}");
+    assert!(created_as(home, &lease).starts_with("inst_"), "{lease}");
     assert_eq!(lease["instance"]["metrics"]["limits"]["memory_bytes"], 64 << 20);
-    // The next of its kind is there by now, beside the usual one.
+    // The pool now has a sandbox with these limits beside the default one.
     wait_ready(&world, 2);
 }
 
 #[test]
-fn those_that_wait_end_with_the_server() {
+fn warm_sandboxes_end_with_the_server() {
     let Some(mut world) = World::new(&["--set", "sandbox.warm=2", "--set", "sandbox.egress=none"])
     else {
         return;
@@ -85,7 +85,7 @@ fn those_that_wait_end_with_the_server() {
     world.server.terminate();
     world.server.wait();
     if world.server.log().contains("responses in progress") {
-        // Its time to stop was over first; what is left is the next start's.
+        // The shutdown timeout passed first; the next start removes the rest.
         return;
     }
     assert_eq!(sandboxes(world.home.path()), (vec![], vec![]));
@@ -93,9 +93,9 @@ fn those_that_wait_end_with_the_server() {
     assert_eq!(disks, 0, "a disk is left");
 }
 
-/// Even where nobody starts another server, and the home is removed.
+/// This does not need another server on the same home.
 #[test]
-fn those_that_wait_end_by_themselves_when_the_server_is_killed() {
+fn warm_sandboxes_end_by_themselves_when_the_server_is_killed() {
     let Some(mut world) = World::new(&["--set", "sandbox.warm=2", "--set", "sandbox.egress=none"])
     else {
         return;
@@ -110,7 +110,7 @@ fn those_that_wait_end_by_themselves_when_the_server_is_killed() {
         let file = format!("/sys/fs/cgroup/{}/stead-sandboxes/{name}/cgroup.procs", "pids");
         fs::read_to_string(file).unwrap_or_default()
     };
-    wait_for("them to end", || {
+    wait_for("warm sandboxes to end", || {
         let alive: Vec<String> =
             waiting.iter().map(procs).filter(|pids| !pids.is_empty()).collect();
         if alive.is_empty() { Ok(()) } else { Err(alive) }

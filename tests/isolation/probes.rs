@@ -1,20 +1,18 @@
-//! What hostile code in a sandbox tries. Each probe is a script for bash whose last line says SAFE or
-//! BREACH.
+//! Attacks by hostile code in a sandbox. Each probe is a script for bash whose last line is SAFE or BREACH.
 
-/// One attempt.
+/// One attack on the sandbox.
 pub struct Probe {
     pub group: &'static str,
     pub name: &'static str,
     pub script: &'static str,
 }
 
-/// Words that every script may use.
+/// Shell functions for all scripts.
 ///
-/// `denied CMD…` is safe when the command fails, `absent PATH…` when none of the files can be opened,
-/// `sc NUMBER ARG…` makes a system call and fails as it does (`s:` begins a string), `unreachable
-/// ADDRESS PORT` is safe when nobody answers there. The rest is told by the test: SERVER_PID, PORT,
-/// HOME_DIR, CANARY, MACHINE, GATEWAY.
-pub const WORDS: &str = r#"
+/// `denied CMD…` is safe if the command fails, `absent PATH…` if none of the files can be opened, `unreachable
+/// ADDRESS PORT` if no connection can be made. `sc NUMBER ARG…` makes a system call and fails if it does (`s:` begins
+/// a string). The test sets the variables SERVER_PID, PORT, HOME_DIR, CANARY, MACHINE and GATEWAY.
+pub const FUNCTIONS: &str = r#"
 denied() { if timeout 10 "$@" >/dev/null 2>&1; then echo BREACH; else echo SAFE; fi; }
 absent() { for f; do if [ -e "$f" ] && timeout 3 head -c 1 "$f" >/dev/null 2>&1 && [ -n "$(timeout 3 head -c 1 "$f" 2>/dev/null | od -An -c)" ]; then echo BREACH; return; fi; done; echo SAFE; }
 sc() { perl -e 'my ($n, @a) = @ARGV; my @b = map { s/^s:// ? $_ : 0 + $_ } @a; my $r = syscall(0 + $n, @b); exit($r == -1 ? 1 : 0)' "$@"; }
@@ -168,7 +166,7 @@ pub const PROBES: &[Probe] = &[
     ),
     probe(
         "files",
-        "a file that nobody can remove",
+        "a file that cannot be removed",
         "touch /workspace/i; denied chattr +i /workspace/i; rm -f /workspace/i",
     ),
     probe(

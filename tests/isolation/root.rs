@@ -1,4 +1,4 @@
-//! Root in a sandbox: it installs packages and manages users, and nothing of it reaches the machine.
+//! Root in a sandbox installs packages and manages users without effect on the machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +18,8 @@ fn exec(client: &Client, thread: &str, command: &str) -> Value {
     client.post(&target, json!({"command": command, "timeout_ms": 240_000})).expect(200)
 }
 
-/// What a command says that must succeed.
-fn said(client: &Client, thread: &str, command: &str) -> String {
+/// Returns the output of a command that must succeed.
+fn output(client: &Client, thread: &str, command: &str) -> String {
     let receipt = exec(client, thread, command);
     assert_eq!(receipt["exit_code"], 0, "{command}: {receipt}");
     receipt["stdout"].as_str().unwrap().to_owned()
@@ -56,7 +56,7 @@ fn root_manages_users_and_owners() {
     check("cd /tmp && tar cf t.tar -C /opt f && tar xf t.tar --same-owner && stat -c %U f", "x\n");
     check("cd /workspace && touch w && chown x w && stat -c %U w && rm w", "x\n");
     check("su x -c 'cat /etc/shadow' 2>/dev/null; echo $?", "1\n");
-    // A set-user-id program works among programs, and nowhere else.
+    // A set-user-id program works in the directories of programs only.
     check(
         "cp /usr/bin/id /usr/local/bin/rid && chmod 4755 /usr/local/bin/rid && su x -c 'rid -u'",
         "0\n",
@@ -65,7 +65,7 @@ fn root_manages_users_and_owners() {
     check("chroot / id -u", "0\n");
     check("grep -E '^Cap(Eff|Bnd)' /proc/self/status | cut -f2 | sort -u", "00000000000405fb\n");
     check("su x -c 'grep CapEff /proc/self/status' | cut -f2", "0000000000000000\n");
-    // No account has a password, and none is a person's.
+    // No account has a password, and there are no accounts of people.
     check("cut -d: -f2 /etc/shadow | grep -vc '^[!*]'", "0\n");
     check("awk -F: '$3 >= 1001 && $3 < 65000' /etc/passwd", "");
 }
@@ -94,36 +94,36 @@ fn an_installed_package_stays_in_its_sandbox_and_its_copies() {
     let one = one["thread_id"].as_str().unwrap();
     // A subshell, so that `set -e` does not end the shell.
     let packed = format!("({PACKAGE}\n)");
-    assert_eq!(said(&client, one, &packed), INSTALLED);
-    said(&client, one, "rm /usr/bin/env");
+    assert_eq!(output(&client, one, &packed), INSTALLED);
+    output(&client, one, "rm /usr/bin/env");
 
     // Neither the machine nor a neighbour sees it.
     assert!(!PathBuf::from("/usr/bin/probe-id").exists() && PathBuf::from("/usr/bin/env").exists());
     assert!(status() == before, "the machine's packages changed");
     let neighbour = world.sandbox("neighbour");
-    let look = "ls /usr/bin/probe-id /usr/bin/env 2>/dev/null; dpkg-query -W probe 2>&1 | wc -l";
-    assert_eq!(neighbour.run(look), "/usr/bin/env\n1\n");
+    let script = "ls /usr/bin/probe-id /usr/bin/env 2>/dev/null; dpkg-query -W probe 2>&1 | wc -l";
+    assert_eq!(neighbour.run(script), "/usr/bin/env\n1\n");
 
     // A suspended sandbox, a fork and a snapshot have it.
     let check = "dpkg-query -W -f '${Status}\\n' probe; stat -c %a /usr/bin/probe-id; \
                  stat -c %U /var/lib/probe; ls /usr/bin/env 2>/dev/null || true";
     client.post(&format!("/api/sandboxes/{one}/suspend"), json!({})).expect(200);
-    assert_eq!(said(&client, one, check), INSTALLED);
+    assert_eq!(output(&client, one, check), INSTALLED);
     let fork = client.post(&format!("/api/sandboxes/{one}/fork"), json!({})).expect(201);
-    assert_eq!(said(&client, fork["thread_id"].as_str().unwrap(), check), INSTALLED);
+    assert_eq!(output(&client, fork["thread_id"].as_str().unwrap(), check), INSTALLED);
     client.post(&format!("/api/sandboxes/{one}/snapshot"), json!({"name": "kept"})).expect(201);
     let later = client.post("/api/sandboxes", json!({"snapshot": "kept"})).expect(201);
-    assert_eq!(said(&client, later["thread_id"].as_str().unwrap(), check), INSTALLED);
-    said(&client, one, "dpkg --purge probe >/dev/null 2>&1; ! test -e /usr/bin/probe-id");
+    assert_eq!(output(&client, later["thread_id"].as_str().unwrap(), check), INSTALLED);
+    output(&client, one, "dpkg --purge probe >/dev/null 2>&1; ! test -e /usr/bin/probe-id");
 }
 
 #[test]
 fn set_id_files_in_a_workspace_give_no_right_on_the_machine() {
     let Some(world) = world() else { return };
     let client = world.server.client();
-    // A workspace that was used before it was shared, with a set-id file in it.
+    // The workspace is used without capabilities first, so its files belong to the users of the machine.
     client.put("/api/threads/old", json!({"sandbox": {"capabilities": "none"}})).expect(201);
-    assert_eq!(said(&client, "old", "mkdir d; echo old > d/f; stat -c %u:%g d/f"), "0:0\n");
+    assert_eq!(output(&client, "old", "mkdir d; echo old > d/f; stat -c %u:%g d/f"), "0:0\n");
     assert_eq!(fs::metadata(workspace(&world).join("d/f")).unwrap().uid(), 0);
     let sandbox = world.sandbox("root");
     let script = "cp /bin/true s && chmod 6755 s && stat -c %a:%u:%g s; echo new >> d/f; \
@@ -141,7 +141,7 @@ fn set_id_files_in_a_workspace_give_no_right_on_the_machine() {
     let after = "id -u; cat d/f; echo z > d/g; chmod 4755 d/g 2>/dev/null; stat -c %a:%u d/g";
     client.delete("/api/threads/old").expect_success();
     client.put("/api/threads/none", json!({"sandbox": {"capabilities": "none"}})).expect(201);
-    assert_eq!(said(&client, "none", after), "0\nold\nnew\n644:0\n");
+    assert_eq!(output(&client, "none", after), "0\nold\nnew\n644:0\n");
     assert!(fs::metadata(workspace(&world).join("d/g")).unwrap().uid() >= SHARED_USERS);
 }
 
@@ -153,8 +153,8 @@ fn files_written_by_the_api_belong_to_root_inside() {
     sandbox.run("true");
     for path in ["/opt/a/b", "/etc/probe.conf", "/usr/local/share/probe", "/tmp/probe", "/root/x"] {
         write(&client, "files", path, "text");
-        let look = format!("stat -c %u:%g {path} && cat {path} && echo more >> {path}");
-        assert_eq!(sandbox.run(&look), "0:0\ntext", "{path}");
+        let script = format!("stat -c %u:%g {path} && cat {path} && echo more >> {path}");
+        assert_eq!(sandbox.run(&script), "0:0\ntext", "{path}");
     }
     assert_eq!(sandbox.run("stat -c %u:%g /opt/a"), "0:0\n");
     client.post("/api/threads/files/fs/mkdir", json!({"path": "/srv/d"})).expect_success();
@@ -172,7 +172,7 @@ fn private_files_of_the_machine_are_hidden() {
     assert_eq!(sandbox.run(script), "");
 }
 
-/// Needs a network with Debian's mirrors, and says so where it has none.
+/// Skipped with a message where no Debian mirror can be reached.
 #[test]
 fn packages_are_installed_from_a_mirror() {
     if !has_sandboxes() || !std::path::Path::new("/usr/bin/apt-get").exists() {
@@ -190,13 +190,13 @@ fn packages_are_installed_from_a_mirror() {
     }
     let install = "DEBIAN_FRONTEND=noninteractive apt-get install -y --reinstall jq sudo >/tmp/log 2>&1 \
                    || { tail -20 /tmp/log; false; }";
-    said(&client, "t", install);
-    assert_eq!(said(&client, "t", "echo '{\"a\":1}' | jq .a"), "1\n");
-    said(
+    output(&client, "t", install);
+    assert_eq!(output(&client, "t", "echo '{\"a\":1}' | jq .a"), "1\n");
+    output(
         &client,
         "t",
         "adduser --disabled-password --gecos '' x >/dev/null; adduser x sudo >/dev/null",
     );
-    said(&client, "t", "echo 'x ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/x");
-    assert_eq!(said(&client, "t", "su x -c 'sudo id -u'"), "0\n");
+    output(&client, "t", "echo 'x ALL=(ALL) NOPASSWD:ALL' > /etc/sudoers.d/x");
+    assert_eq!(output(&client, "t", "su x -c 'sudo id -u'"), "0\n");
 }

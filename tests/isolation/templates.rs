@@ -1,15 +1,15 @@
-//! Templates that are built in sandboxes: a server that is killed meanwhile leaves nothing of a build,
-//! and says that it failed.
+//! Templates are built in sandboxes: after a server was killed during a build, the next one removes the build and
+//! reports it as failed.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, engines, left, wait_long};
 use crate::world::World;
 
-/// Asks for a build and begins with it; the path of what is known of it.
+/// Requests and starts a build. Returns the path of the build in the API.
 fn build(client: &Client, name: &str, steps: &Value) -> String {
-    let asked = client.post("/v3/templates", json!({"name": name})).expect(202);
-    let text = |field: &str| asked[field].as_str().unwrap().to_owned();
+    let requested = client.post("/v3/templates", json!({"name": name})).expect(202);
+    let text = |field: &str| requested[field].as_str().unwrap().to_owned();
     let path = format!("templates/{}/builds/{}", text("templateID"), text("buildID"));
     let plan = json!({"fromTemplate": "base", "steps": steps, "force": false});
     client.post(&format!("/v2/{path}"), plan.clone()).expect_status(202);
@@ -25,7 +25,7 @@ fn run(command: &str) -> Value {
     json!({"type": "RUN", "args": [command]})
 }
 
-fn ended(client: &Client, path: &str) -> Value {
+fn wait_for_end(client: &Client, path: &str) -> Value {
     wait_long("the build to end", || {
         let status = status(client, path);
         let over = ["ready", "error"].contains(&status["status"].as_str().unwrap());
@@ -39,12 +39,12 @@ fn snapshots(client: &Client) -> Vec<Value> {
 }
 
 #[test]
-fn a_server_killed_during_a_build_says_so_and_leaves_nothing_of_it() {
+fn a_build_whose_server_was_killed_is_reported_and_removed() {
     let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
     let good = build(&client, "good", &json!([run("echo kept > /opt/file")]));
-    assert_eq!(ended(&client, &good)["status"], "ready");
-    let there = snapshots(&client);
+    assert_eq!(wait_for_end(&client, &good)["status"], "ready");
+    let before = snapshots(&client);
     let path = build(&client, "cut", &json!([run("true"), run("echo begun; sleep 10000")]));
     wait_long("the step to begin", || {
         let status = status(&client, &path);
@@ -52,17 +52,21 @@ fn a_server_killed_during_a_build_says_so_and_leaves_nothing_of_it() {
         let begun = lines.iter().any(|line| line["message"] == "begun" && line["step"] == "2");
         if begun { Ok(()) } else { Err(status) }
     });
-    assert_eq!(client.get("/v2/sandboxes").expect(200), json!([]), "builds are no sandboxes");
+    assert_eq!(
+        client.get("/v2/sandboxes").expect(200),
+        json!([]),
+        "a build is listed as a sandbox"
+    );
     let cut = path.rsplit('/').next().unwrap();
     let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     world.server.wait();
-    // As if it had been killed a moment later, when the files were kept and the row did not say so.
+    // As if the server had been killed a moment later: the snapshot exists, but no row refers to it.
     let dir = world.home.path().join("snapshots");
     let mut kept = std::fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
     let kept = kept.find(|path| path.extension().is_some_and(|it| it == "img")).unwrap();
     std::fs::copy(kept, dir.join(format!("build-{cut}.img"))).unwrap();
-    // And as if files had been coming in.
+    // And as if files were being uploaded.
     let files = world.home.path().join("builds/files");
     std::fs::create_dir_all(&files).unwrap();
     std::fs::write(files.join("0123456789abcdef.x.part"), "half").unwrap();
@@ -71,34 +75,34 @@ fn a_server_killed_during_a_build_says_so_and_leaves_nothing_of_it() {
         ["--provider", "namespace", "--set", "sandbox.disk=64m", "--set", "sandbox.warm=0"];
     world.server = Server::start_with(&world.home, &arguments);
     let client = world.server.client();
-    let told = ended(&client, &path);
-    assert_eq!(told["status"], "error");
-    assert_eq!(told["reason"]["step"], "2");
-    let said = told["reason"]["message"].as_str().unwrap();
-    assert!(said.contains("server stopped during the build"), "{said}");
-    wait_long("nothing to be left of the build", || {
+    let build_status = wait_for_end(&client, &path);
+    assert_eq!(build_status["status"], "error");
+    assert_eq!(build_status["reason"]["step"], "2");
+    let message = build_status["reason"]["message"].as_str().unwrap();
+    assert!(message.contains("server stopped during the build"), "{message}");
+    wait_long("the rest of the build to be removed", || {
         let left = (left(world.home.path()), snapshots(&client));
-        if left.0.is_empty() && left.1 == there { Ok(()) } else { Err(left) }
+        if left.0.is_empty() && left.1 == before { Ok(()) } else { Err(left) }
     });
     assert_eq!(std::fs::read_dir(files).unwrap().count(), 0);
-    // What was ready still is, and the name that failed can be built again.
+    // The finished template still works, and the failed one can be built again.
     let made = client.post("/v2/sandboxes", json!({"templateID": "good", "timeout": 600}));
     let id = made.expect(201)["sandboxID"].as_str().unwrap().to_owned();
     let command = json!({"command": "cat /opt/file", "timeout_ms": 60_000});
     let ran = client.post(&format!("/api/threads/{id}/exec"), command).expect(200);
     assert_eq!(ran["stdout"], "kept\n");
     let again = build(&client, "cut", &json!([run("true")]));
-    assert_eq!(ended(&client, &again)["status"], "ready");
+    assert_eq!(wait_for_end(&client, &again)["status"], "ready");
 }
 
 #[test]
-fn a_template_that_is_deleted_takes_its_build_and_its_files_with_it() {
+fn deleting_a_template_removes_its_build_and_its_files() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();
     for step in ["true", "echo begun; sleep 10000"] {
         let path = build(&client, "gone", &json!([run(step)]));
         if step == "true" {
-            assert_eq!(ended(&client, &path)["status"], "ready");
+            assert_eq!(wait_for_end(&client, &path)["status"], "ready");
         } else {
             wait_long("the step to begin", || {
                 let lines = status(&client, &path)["logEntries"].to_string();
@@ -108,13 +112,13 @@ fn a_template_that_is_deleted_takes_its_build_and_its_files_with_it() {
         client.delete("/templates/gone").expect_status(204);
         client.delete("/templates/gone").expect_status(404);
         client.get(&format!("/{path}/status")).expect_status(404);
-        wait_long("nothing to be left of it", || {
+        wait_long("the rest of the build to be removed", || {
             let left = (left(world.home.path()), snapshots(&client));
             if left.0.is_empty() && left.1.is_empty() { Ok(()) } else { Err(left) }
         });
     }
-    // The log goes when the build has ended, which may take a moment more.
-    wait_long("the logs to go", || {
+    // The log is removed after the build has ended, which may take a moment.
+    wait_long("the logs to be removed", || {
         let left: Vec<_> = std::fs::read_dir(world.home.path().join("builds")).unwrap().collect();
         let left: Vec<_> = left.into_iter().flatten().map(|entry| entry.file_name()).collect();
         if left.is_empty() { Ok(()) } else { Err(left) }
@@ -130,8 +134,8 @@ fn templates_are_built_in_containers_too() {
         let client = world.server.client();
         let steps = json!([run("echo built > /opt/file"), {"type": "ENV", "args": ["A", "1"]}]);
         let path = build(&client, "contained", &steps);
-        let told = ended(&client, &path);
-        assert_eq!(told["status"], "ready", "{name}: {told}");
+        let build_status = wait_for_end(&client, &path);
+        assert_eq!(build_status["status"], "ready", "{name}: {build_status}");
         let made = client.post("/v2/sandboxes", json!({"templateID": "contained", "timeout": 600}));
         let id = made.expect(201)["sandboxID"].as_str().unwrap().to_owned();
         let command = json!({"command": "cat /opt/file; echo $A", "timeout_ms": 60_000});

@@ -1,4 +1,4 @@
-//! A server that is not root: the same sandboxes, with what a user can have.
+//! A server without root: the same sandboxes, within the rights of a user.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,18 +8,18 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::AT_ONCE;
+use crate::PARALLEL_SANDBOXES;
 use crate::harness::{Client, Home, Server, wait_for};
-use crate::probes::{PROBES, WORDS};
+use crate::probes::{FUNCTIONS, PROBES};
 use crate::world::{MACHINE, PUBLIC, has, internet};
 
-/// Nobody in particular.
+/// The account `nobody`, which owns no files.
 const USER: u32 = 65534;
 
-/// What only root can give, and what is asked of the machine instead.
+/// Probes of abilities that only root can give to a sandbox.
 const NEEDS_ROOT: [&str; 1] = ["a user of the machine"];
 
-/// Whether the user may open what a sandbox is connected by.
+/// Whether the user may open `/dev/net/tun`, which connects a sandbox to the network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tun {
     Open,
@@ -31,13 +31,13 @@ struct Person {
     home: Home,
     canary: String,
     program: PathBuf,
-    // Held open as long as somebody may look for it.
+    // Listens during the whole test, so that the probes could find it.
     _service: TcpListener,
 }
 
 impl Person {
-    /// A server of this user, on a machine with an internet of the test's own; `None`, said, where there
-    /// can be none.
+    /// Starts a server of this user in the network of the test. Prints a message and returns `None` where this is not
+    /// possible.
     fn new(tun: Tun) -> Option<Person> {
         if !rustix::process::geteuid().is_root() || !has("setpriv") || !has("perl") {
             eprintln!(
@@ -54,9 +54,10 @@ impl Person {
         internet();
         let service = TcpListener::bind("0.0.0.0:81").unwrap();
         let home = Home::new();
-        // Where it was built may be nobody else's to see.
+        // The directory that it was built in may be private.
         let program = home.path().with_extension("program");
-        // By another process: what a thread of this one starts meanwhile would hold it open for writing.
+        // Copied by another process: a child that another thread of this process forks meanwhile would inherit the
+        // descriptor, and a file that is open for writing cannot be executed.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_stead")).arg(&program).status();
         assert!(copied.unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -73,19 +74,19 @@ impl Person {
             _service: service,
         };
         fs::write(person.home.path().join(&person.canary), &person.canary).unwrap();
-        match person.begin("namespace") {
+        match person.start("namespace") {
             Ok(server) => person.server = Some(server),
-            Err(said) if said.contains("is not available") => {
-                eprintln!("skipped: users cannot have sandboxes on this machine: {said}");
+            Err(error) if error.contains("is not available") => {
+                eprintln!("skipped: users cannot have sandboxes on this machine: {error}");
                 return None;
             }
-            Err(said) => panic!("{said}"),
+            Err(error) => panic!("{error}"),
         }
         Some(person)
     }
 
-    /// In a view of the machine in which the device of networks is as it is to be.
-    fn begin(&self, provider: &str) -> Result<Server, String> {
+    /// Starts the server in a mount namespace whose `/dev/net/tun` is the one of the test.
+    fn start(&self, provider: &str) -> Result<Server, String> {
         let script = format!(
             "mount --bind {}/tun /dev/net/tun && STEAD_PROVIDER={provider} \
              exec setpriv --reuid {USER} --regid {USER} --clear-groups {} \"$@\"",
@@ -95,15 +96,15 @@ impl Person {
         Server::start_beneath(&self.home, &["unshare", "--mount", "sh", "-c", &script])
     }
 
-    /// What is said of its sandboxes.
+    /// Returns the description of the namespace provider.
     fn provider(&self) -> String {
         let providers = self.client().get("/api/providers").expect(200);
         let all = providers["items"].as_array().unwrap();
         all.iter().find(|it| it["name"] == "namespace").unwrap().to_string()
     }
 
-    /// Programs of this home that connect a sandbox.
-    fn connecting(&self) -> Vec<String> {
+    /// Returns the `pasta` processes of this home, each of which connects one sandbox.
+    fn pasta_processes(&self) -> Vec<String> {
         let home = self.home.path().display().to_string();
         let all = fs::read_dir("/proc").unwrap().flatten();
         let lines = all.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
@@ -132,7 +133,7 @@ fn a_user_gets_sandboxes_by_default_if_they_can_be_connected() {
     for (tun, expected) in [(Tun::Open, "namespace"), (Tun::Shut, "local")] {
         let Some(mut person) = Person::new(tun) else { return };
         person.server = None;
-        person.server = Some(person.begin("auto").unwrap());
+        person.server = Some(person.start("auto").unwrap());
         person.client().put("/api/threads/t", json!({})).expect_success();
         let thread = person.client().get("/api/threads/t").expect(200);
         assert_eq!(thread["sandbox"]["type"], expected, "{thread}");
@@ -140,7 +141,7 @@ fn a_user_gets_sandboxes_by_default_if_they_can_be_connected() {
 }
 
 #[test]
-fn no_probe_gets_through_for_a_user_who_is_not_root() {
+fn no_probe_breaches_a_sandbox_of_a_user() {
     let tun = if has("pasta") && has("nft") { Tun::Open } else { Tun::Shut };
     let Some(person) = Person::new(tun) else { return };
     let server = person.server.as_ref().unwrap();
@@ -153,18 +154,18 @@ fn no_probe_gets_through_for_a_user_who_is_not_root() {
     );
     let part = |nth: usize| {
         let thread = format!("probes-{nth}");
-        person.run(&thread, WORDS);
+        person.run(&thread, FUNCTIONS);
         person.run(&thread, &settings);
         let mut breaches = Vec::new();
-        for probe in PROBES.iter().skip(nth).step_by(AT_ONCE) {
+        for probe in PROBES.iter().skip(nth).step_by(PARALLEL_SANDBOXES) {
             if NEEDS_ROOT.contains(&probe.name) {
                 continue;
             }
-            let said = person.run(&thread, &format!("( {} )", probe.script));
-            let verdict = said.lines().last().unwrap_or_default().to_owned();
+            let output = person.run(&thread, &format!("( {} )", probe.script));
+            let verdict = output.lines().last().unwrap_or_default().to_owned();
             println!("{verdict:6} {:10} {:10} {}", "user", probe.group, probe.name);
             if verdict != "SAFE" {
-                breaches.push(format!("{}: {}: {said:?}", probe.group, probe.name));
+                breaches.push(format!("{}: {}: {output:?}", probe.group, probe.name));
             }
         }
         person.client().delete(&format!("/api/threads/{thread}")).expect_success();
@@ -172,7 +173,8 @@ fn no_probe_gets_through_for_a_user_who_is_not_root() {
     };
     let part = &part;
     let breaches = std::thread::scope(|scope| {
-        let parts: Vec<_> = (0..AT_ONCE).map(|nth| scope.spawn(move || part(nth))).collect();
+        let parts: Vec<_> =
+            (0..PARALLEL_SANDBOXES).map(|nth| scope.spawn(move || part(nth))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(breaches.is_empty(), "{} breaches: {breaches:#?}", breaches.len());
@@ -197,35 +199,35 @@ fn a_users_sandbox_works_like_any_other() {
         "0\n"
     );
     assert_eq!(person.run("other", "cat /root/file 2>/dev/null; cat /workspace/file"), "mine\n");
-    // What it cannot have is said, and refused to whoever asks for it.
-    let said = person.provider();
-    assert!(said.contains("no limits for memory"), "{said}");
-    assert!(said.contains("no network: "), "{said}");
+    // The provider reports missing abilities, and requests for them are refused.
+    let provider = person.provider();
+    assert!(provider.contains("no limits for memory"), "{provider}");
+    assert!(provider.contains("no network: "), "{provider}");
     for settings in [json!({"memory": "1g"}), json!({"egress": "public"})] {
         let body = json!({"provider": "namespace", "sandbox": settings});
         let refused = person.client().put("/api/threads/greedy", body);
         assert!((400..500).contains(&refused.status), "{}", refused.text());
     }
-    // It holds still, and goes on.
+    // It can be paused and resumed.
     person.run("work", "( while :; do date +%s%N > /tmp/now; sleep 0.01; done ) & true");
     let lease = person.client().get("/api/threads/work/lease").expect(200);
     let target = |verb: &str| format!("/api/leases/{}/{verb}", lease["lease_id"].as_str().unwrap());
     person.client().post(&target("pause"), Value::Null).expect_success();
     person.client().post(&target("resume"), Value::Null).expect_success();
     assert_eq!(person.run("work", "kill %1; echo on").lines().last(), Some("on"));
-    // As many processes as it may have, and no more.
+    // The number of processes is bounded.
     let many = "perl -e 'my $n = 0; while (defined(my $p = fork)) { $p or do { sleep 3; exit }; $n++; last if $n > 5000 } print $n'";
     let made: u32 = person.run("work", many).trim().parse().unwrap();
     assert!(made < 2000, "{made} processes were made");
-    // The server is killed; the shell and its files are still there.
+    // After the server was killed, the shell and its files are still there.
     person.run("work", "here=still");
     drop(person.server.take());
-    person.server = Some(person.begin("namespace").unwrap());
+    person.server = Some(person.start("namespace").unwrap());
     assert_eq!(person.run("work", "echo $here; cat /root/file"), "still\nkept\n");
     for thread in ["work", "other"] {
         person.client().delete(&format!("/api/threads/{thread}")).expect_success();
     }
-    wait_for("nothing to be left", || {
+    wait_for("everything to be removed", || {
         let left = |name: &str| {
             let entries = fs::read_dir(person.home.path().join(name)).into_iter().flatten();
             entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>()
@@ -235,14 +237,14 @@ fn a_users_sandbox_works_like_any_other() {
     });
 }
 
-/// The same meanings as for root, by another way.
+/// Egress settings have the same effect as for root, although the implementation differs.
 #[test]
-fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
+fn a_users_sandbox_reaches_allowed_destinations_only() {
     let Some(mut person) = Person::new(Tun::Open) else { return };
     assert!(person.provider().contains("network egress rules"), "{}", person.provider());
     let port = person.server.as_ref().unwrap().address.port();
-    // Of the machine itself nothing, whatever is asked for: not by its address, not by its loopback, not
-    // by the address of the way out.
+    // The machine itself is never reached: not by its address, not by its loopback, not by the address of the
+    // gateway.
     let machine = [(MACHINE, 81, false), ("127.0.0.1", port, false), ("198.18.0.1", 81, false)];
     let public = [
         (PUBLIC[0], 80, true),
@@ -256,8 +258,8 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
     let nothing = [(PUBLIC[0], 80, false), ("10.1.2.3", 80, false)];
     let listed = format!("203.0.113.1:80,10.1.2.3:80,{MACHINE}:81");
     /// Address, port, and whether it is reached.
-    type Doors<'a> = &'a [(&'a str, u16, bool)];
-    let cases: [(&str, Value, Doors<'_>); 5] = [
+    type Destinations<'a> = &'a [(&'a str, u16, bool)];
+    let cases: [(&str, Value, Destinations<'_>); 5] = [
         ("usual", json!({}), &public),
         ("public", json!({"egress": "public"}), &public),
         ("all", json!({"egress": "all"}), &all),
@@ -268,12 +270,13 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
         let body = json!({"provider": "namespace", "sandbox": settings});
         person.client().put(&format!("/api/threads/{thread}"), body).expect(201);
         for (address, port, reached) in expected.iter().chain(&machine) {
-            // What is refused is refused at once; what is not may take its time.
-            let knock = format!(
+            // Refused connections fail at once, so a long timeout affects only those that are allowed.
+            let connect = format!(
                 "timeout 50 bash -c 'exec 9<>/dev/tcp/{address}/{port} && echo reached' 2>/dev/null"
             );
-            let said = person.run(thread, &knock);
-            assert_eq!(said == "reached\n", *reached, "{thread}: {address}:{port}: {said:?}");
+            let output = person.run(thread, &connect);
+            let is_reached = output == "reached\n";
+            assert_eq!(is_reached, *reached, "{thread}: {address}:{port}: {output:?}");
         }
     }
     for (thread, _, expected) in &cases {
@@ -281,7 +284,7 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
         for (address, port, reached) in expected.iter().chain(&machine) {
             let items = log["items"].as_array().unwrap();
             let entry = items.iter().find(|it| it["address"] == *address && it["port"] == *port);
-            // The loopback is no egress, and neither is a network that is not there.
+            // The loopback is not logged, and a sandbox without a network has no log.
             let verdict = match (*thread, *address, *reached) {
                 ("none", ..) | (_, "127.0.0.1", _) => None,
                 (_, _, true) => Some("allowed"),
@@ -291,26 +294,26 @@ fn a_users_sandbox_reaches_what_it_may_and_nothing_else() {
             assert_eq!(found, verdict, "{thread}: {address}:{port}: {log}");
         }
     }
-    // One each, for all but the one that reaches nothing.
-    wait_for("four to be connected", || match person.connecting() {
+    // One process for each sandbox with a network.
+    wait_for("four pasta processes", || match person.pasta_processes() {
         four if four.len() == 4 => Ok(()),
         other => Err(other),
     });
-    // It stays connected without its server, and is let go of with its sandbox.
+    // They keep running without the server, and end with their sandboxes.
     drop(person.server.take());
-    person.server = Some(person.begin("namespace").unwrap());
+    person.server = Some(person.start("namespace").unwrap());
     let again = format!("exec 9<>/dev/tcp/{}/80 && head -1 <&9", PUBLIC[0]);
     assert_eq!(person.run("public", &again), "the internet\n");
     for (thread, ..) in &cases {
         person.client().delete(&format!("/api/threads/{thread}")).expect_success();
     }
-    wait_for("nothing to connect what is gone", || match person.connecting() {
+    wait_for("the pasta processes to end", || match person.pasta_processes() {
         none if none.is_empty() => Ok(()),
         some => Err(some),
     });
 }
 
-/// The kernel counts these for the user who made the sandbox, too.
+/// The kernel counts inotify instances for the user who created the sandbox, too.
 #[test]
 fn a_users_sandbox_leaves_inotify_instances_to_others() {
     let Some(person) = Person::new(Tun::Shut) else { return };

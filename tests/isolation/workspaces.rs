@@ -1,4 +1,4 @@
-//! Disks of workspaces: where the files of a project are, and what is left when it is gone.
+//! The disks of workspaces are created, moved and removed with their projects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ fn kept_and_removed(arguments: &[&str]) {
         receipt["stdout"].as_str().unwrap().to_owned()
     };
     assert_eq!(run(&world, "t", "echo inside > /workspace/file; cat /workspace/file"), "inside\n");
-    // Started while the disk was mounted: it must not keep it.
+    // A sandbox that was started while the disk was mounted must not keep the mount.
     run(&world, "bystander", "true");
     let read = |world: &World, path: &str| {
         let target = format!("/api/threads/t/fs/read?path={path}");
@@ -77,7 +77,7 @@ fn kept_and_removed(arguments: &[&str]) {
     assert_eq!(read(&world, "/workspace/file"), "inside\n");
     client.delete(&format!("/api/projects/{id}")).expect_success();
     client.post("/api/projects/cleanup", json!({})).expect_success();
-    wait_for("nothing to be left", || {
+    wait_for("everything to be removed", || {
         let found = traces(world.home.path(), &id);
         if found.is_empty() { Ok(()) } else { Err(found) }
     });
@@ -99,7 +99,7 @@ fn a_deleted_project_of_containers_leaves_no_mount_no_loop_device_and_no_file() 
 
 /// A home of an earlier version, whose server is killed while it moves the files to a disk.
 #[test]
-fn files_are_all_there_when_the_server_is_killed_while_it_moves_them() {
+fn no_file_is_lost_when_the_server_is_killed_while_it_moves_them() {
     let none = ["--set", "sandbox.egress=none"];
     let Some(mut world) = World::new(&none) else { return };
     for (nth, marker) in ["disk.new", "disk/repo", "disk.img"].into_iter().enumerate() {

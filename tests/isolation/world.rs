@@ -1,4 +1,4 @@
-//! A machine and an internet of the test's own, and a server on the machine.
+//! A machine and an internet in network namespaces of the test, with a server on the machine.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Home, Server, has_sandboxes};
 
-/// Addresses of the internet, those that a sandbox may reach first.
+/// Public addresses of the internet of the test.
 pub const PUBLIC: [&str; 2] = ["203.0.113.1", "8.8.4.4"];
 const PRIVATE: [&str; 5] =
     ["169.254.169.254", "10.1.2.3", "172.16.9.9", "192.168.7.7", "100.64.1.1"];
@@ -23,13 +23,14 @@ pub struct World {
     pub server: Server,
     pub home: Home,
     pub canary: String,
-    // Held open as long as somebody may look for them.
+    // These listen during the whole test, so that the probes could find them.
     _service: TcpListener,
     _socket: UnixListener,
 }
 
 impl World {
-    /// Makes it for this thread and all that it starts; `None`, said, where it cannot be.
+    /// Creates the network for this thread and its children, and starts a server. Prints a message and returns `None`
+    /// where this machine has no sandboxes.
     pub fn new(arguments: &[&str]) -> Option<World> {
         if !has("perl") {
             eprintln!("skipped: the probes need perl");
@@ -62,7 +63,7 @@ impl World {
         Some(World { server, home, canary, _service: service, _socket: socket })
     }
 
-    /// The shell of a thread, in a sandbox of its own.
+    /// Starts the shell of a thread in a new sandbox.
     pub fn sandbox(&self, thread: &str) -> Sandbox {
         let sandbox = Sandbox { client: self.server.client(), thread: thread.to_owned() };
         let gateway = sandbox.run("awk '$2 == \"00000000\" {print $3}' /proc/net/route | head -1");
@@ -95,24 +96,24 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Defines words for what is run later.
-    pub fn words(&self, text: &str) {
+    /// Defines shell functions for later commands.
+    pub fn define(&self, text: &str) {
         self.run(text);
     }
 
-    /// What a command says on standard output.
+    /// Runs a command and returns its standard output.
     pub fn run(&self, command: &str) -> String {
         self.receipt(command)["stdout"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// All there is to say of a command.
+    /// Runs a command and returns its receipt.
     pub fn receipt(&self, command: &str) -> Value {
         let target = format!("/api/threads/{}/exec", self.thread);
         let body = json!({"command": command, "timeout_ms": 60_000});
         self.client.post(&target, body).expect(200)
     }
 
-    /// What its screen shows.
+    /// Returns the text of the screen.
     pub fn screen(&self) -> String {
         let target = format!("/api/threads/{}/terminal", self.thread);
         let terminal = self.client.get(&target).expect(200);
@@ -139,15 +140,15 @@ fn uuid() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Puts this thread on a machine whose only uplink leads to an internet of another thread.
+/// Puts this thread into a network namespace whose only uplink leads to the internet of another thread.
 pub fn internet() {
-    alone();
+    unshare_network();
     // A network namespace inherits this setting from the machine, and Docker's rules depend on it.
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
     let machine = namespace();
-    let (tell, ready) = mpsc::channel();
+    let (sender, ready) = mpsc::channel();
     std::thread::spawn(move || {
-        alone();
+        unshare_network();
         let mut batch = String::from("link set lo up\n");
         for address in PUBLIC.iter().chain(&PRIVATE) {
             batch.push_str(&format!("addr add {address}/32 dev lo\n"));
@@ -157,7 +158,7 @@ pub fn internet() {
         ip(&batch);
         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
         let echo = TcpListener::bind("0.0.0.0:7").unwrap();
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         std::thread::spawn(move || {
             for stream in echo.incoming().flatten() {
                 std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
@@ -175,8 +176,8 @@ pub fn internet() {
     ));
 }
 
-/// Leaves the network of whoever started this thread.
-fn alone() {
+/// Puts this thread into a network namespace of its own.
+fn unshare_network() {
     // SAFETY: no descriptor table is unshared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
 }

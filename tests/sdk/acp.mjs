@@ -162,7 +162,7 @@ if (process.argv[2] === "agent") {
           protocolVersion: 1,
           clientCapabilities: capabilities,
         });
-        // The agent reports in this way that it was offered terminals.
+        // With this message the agent confirms that terminals were offered.
         assert.equal(initialized.agentCapabilities.loadSession, true);
         const { sessionId } = await agent.request("session/new", { cwd: "/", mcpServers: [] });
         const prompt = [{ type: "text", text: "echo from $((40 + 2))" }];

@@ -1,4 +1,4 @@
-"""What the official Python client costs against this server. Each figure is a median."""
+"""Times of the official Python client with this server. Each figure is a median."""
 
 import os
 import statistics
@@ -25,8 +25,8 @@ def median(act, times):
     return statistics.median(taken) * 1000
 
 
-def tell(what, value, beside=None):
-    """A row: what it took, what that takes without us, and how many times as long it took."""
+def show(what, value, beside=None):
+    """Prints a row: the time, the time without Stead, and their ratio."""
     row = f"{what:<44}{value:>10.2f} ms"
     if beside is not None:
         row += f"{beside:>12.2f} ms{value / beside:>9.2f}x"
@@ -46,19 +46,19 @@ def load(path):
 def main():
     print(f"{'':<44}{'stead':>13}{'without it':>15}{'ratio':>10}")
     made = []
-    tell("create, until it can be used", median(lambda: made.append(Sandbox.create(timeout=600)), 10))
+    show("create, until it can be used", median(lambda: made.append(Sandbox.create(timeout=600)), 10))
     sandbox = made[0]
     sandbox.commands.run("true")
     beside = median(lambda: subprocess.run(["/bin/bash", "-c", "true"], check=True), 100)
-    tell("commands.run('true'), beside bash -c true", median(lambda: sandbox.commands.run("true"), 100), beside)
+    show("commands.run('true'), beside bash -c true", median(lambda: sandbox.commands.run("true"), 100), beside)
     small, large = b"x" * 1024, os.urandom(100 << 20)
     path = f"/tmp/bench-{os.getpid()}"
     for name, data, times in (("1 KB", small, 100), ("100 MB", large, 3)):
         beside = median(lambda: save(path, data), times)
-        tell(f"files.write of {name}", median(lambda: sandbox.files.write(path, data), times), beside)
+        show(f"files.write of {name}", median(lambda: sandbox.files.write(path, data), times), beside)
         beside = median(lambda: load(path), times)
         read = median(lambda: sandbox.files.read(path, format="bytes"), times)
-        tell(f"files.read of {name}", read, beside)
+        show(f"files.read of {name}", read, beside)
     sandbox.files.remove(path)
     if os.path.exists(path):
         os.remove(path)
@@ -75,7 +75,7 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    tell("50 at once: create, run, kill", (time.perf_counter() - began) * 1000)
+    show("50 at once: create, run, kill", (time.perf_counter() - began) * 1000)
     assert went_well == [True] * 50, went_well
     for each in made:
         each.kill()

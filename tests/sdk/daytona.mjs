@@ -1,4 +1,4 @@
-// Programs written for Daytona's own JavaScript client, against a server that is already running.
+// Daytona's own JavaScript client against a running server.
 
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
@@ -11,7 +11,7 @@ let sandbox
 before(async () => (sandbox = await daytona.create({ envVars: { A: 'b' }, labels: { of: 'node' } })))
 after(async () => {
   await sandbox.delete()
-  // Its connections would keep this process.
+  // Its open connections would keep this process alive.
   setImmediate(() => process.exit())
 })
 

@@ -1,4 +1,4 @@
-// Programs written for E2B's own JavaScript client, against a server that is already running.
+// E2B's own JavaScript client against a running server.
 
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
@@ -48,7 +48,7 @@ test('commands', () =>
     assert.deepEqual(many.map((one) => one.stdout), [...Array(8).keys()].map((n) => `${n}\n`))
   }))
 
-test('ends', () =>
+test('exit codes', () =>
   using({}, async (sandbox) => {
     await assert.rejects(sandbox.commands.run('kill -9 $$'), (error) => error.exitCode === -1 && error.error === 'signal: killed')
     const result = await sandbox.commands.run('(sleep 0.2; echo late) & echo now')
@@ -113,7 +113,7 @@ test('files', () =>
     }
   }))
 
-test('a life', async () => {
+test('from create to kill', async () => {
   const sandbox = await Sandbox.create({ timeoutMs: 60_000, metadata: { js: String(process.pid) } })
   assert.equal(await sandbox.isRunning(), true)
   assert.equal((await sandbox.getInfo()).state, 'running')

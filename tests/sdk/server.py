@@ -1,4 +1,4 @@
-"""A server of ours for one suite: its own home, a free port, and a way to kill it."""
+"""A Stead server for one suite, with its own home and a free port."""
 
 import os
 import re
@@ -35,7 +35,7 @@ class Server:
             return file.read().strip()
 
     def start(self):
-        """Starts it, at the address it had before if it had one."""
+        """Starts the server, at its previous address if it had one."""
         self.log = open(os.path.join(self.home, "log"), "a+b")
         self.process = subprocess.Popen(
             [self.binary, "serve", "--home", self.home, "--listen", self.address or "127.0.0.1:0"],
@@ -47,18 +47,18 @@ class Server:
         found = re.match(r"listening on http://(\S+)", line)
         if not found:
             self.log.seek(0)
-            raise RuntimeError(f"the server said {line!r}\n{self.log.read().decode()}")
+            raise RuntimeError(f"the server printed {line!r}\n{self.log.read().decode()}")
         self.address = found.group(1)
 
     def kill(self):
-        """Kills it as a crash would."""
+        """Kills the server, as a crash would."""
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
         self.log.close()
 
     def close(self):
-        """Ends it, and what it left running."""
+        """Ends the server and its hosts."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait()
@@ -73,7 +73,7 @@ class Server:
 
     @staticmethod
     def end_host(directory):
-        """Ends a host that a test left, by the number it wrote down."""
+        """Ends a host that a test left running, by its pid file."""
         try:
             with open(os.path.join(directory, "host.pid"), encoding="ascii") as file:
                 pid = int(file.read().split()[0])
@@ -84,8 +84,8 @@ class Server:
             pass
 
 
-# A program that listens on a port of its own choice, which it tells: it answers a plain request with its
-# path and headers, and echoes what comes after an upgrade.
+# A program that listens on a free port and prints it. It answers a plain request with its path and headers, and
+# echoes all data after an upgrade.
 LISTENER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ server.serve_forever()
 
 
 def ask(server, host, path, headers=None):
-    """Asks the server for a path under one of the names of a sandbox; status, headers and body."""
+    """Requests a path under a host name of a sandbox. Returns status, headers and body."""
     lower = lambda given: {name.lower(): value for name, value in given.items()}  # noqa: E731
     request = urllib.request.Request(f"{server.url}{path}", headers={"Host": host, **(headers or {})})
     try:
@@ -125,28 +125,28 @@ def ask(server, host, path, headers=None):
 
 
 def echo(server, host, data, headers=""):
-    """Upgrades a connection under one of the names of a sandbox; what comes back of some bytes."""
+    """Upgrades a connection under a host name of a sandbox, sends data, and returns the echo."""
     address, port = server.address.rsplit(":", 1)
     with socket.create_connection((address, int(port)), timeout=DEADLINE) as stream:
         head = f"GET /up HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n{headers}\r\n"
         stream.sendall(head.encode())
-        heard = b""
-        while b"\r\n\r\n" not in heard:
-            heard += stream.recv(4096) or b"\r\n\r\nclosed"
-        head, heard = heard.split(b"\r\n\r\n", 1)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += stream.recv(4096) or b"\r\n\r\nclosed"
+        head, received = received.split(b"\r\n\r\n", 1)
         if not head.startswith(b"HTTP/1.1 101"):
             raise AssertionError(head)
         stream.sendall(data)
-        while len(heard) < len(data):
+        while len(received) < len(data):
             more = stream.recv(4096)
             if not more:
                 break
-            heard += more
-        return heard
+            received += more
+        return received
 
 
 def until(condition, what, deadline=DEADLINE):
-    """Waits for a condition; says what it last saw when that takes too long."""
+    """Waits for a condition. After the deadline, fails with the value that it last had."""
     end = time.monotonic() + deadline
     while True:
         seen = condition()
@@ -158,7 +158,7 @@ def until(condition, what, deadline=DEADLINE):
 
 
 class Slow(unittest.TextTestResult):
-    """Says which tests took long."""
+    """Reports slow tests."""
 
     def startTest(self, test):
         self.began = time.monotonic()
@@ -172,6 +172,6 @@ class Slow(unittest.TextTestResult):
 
 
 def main():
-    """Runs the tests of the module that is run."""
+    """Runs the tests of the main module."""
     runner = unittest.TextTestRunner(verbosity=int(os.environ.get("VERBOSE", "1")), resultclass=Slow)
     unittest.main(testRunner=runner)

@@ -1,4 +1,4 @@
-// Templates built with E2B's own JavaScript client, against a server that is already running.
+// Templates built with E2B's own JavaScript client on a running server.
 
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-// It is waited for when a sandbox is made, but not for ever.
+// Creating a sandbox waits for the start command only up to a timeout.
 const UP = 'until [ -s /tmp/up ]; do sleep 0.1; done; '
 
 const { Sandbox, Template, BuildError, waitForFile } = createRequire(process.env.SDK_DIR + '/')('e2b')
 
-async function said(name, command) {
+async function output(name, command) {
   const sandbox = await Sandbox.create(name, { timeoutMs: 600_000 })
   try {
     return (await sandbox.commands.run(command)).stdout
@@ -21,7 +21,7 @@ async function said(name, command) {
   }
 }
 
-test('a template is built and sandboxes begin with it', async () => {
+test('a template is built and used by sandboxes', async () => {
   const context = mkdtempSync(join(tmpdir(), 'stead-js-'))
   try {
     writeFileSync(join(context, 'sent.txt'), 'sent')
@@ -36,12 +36,12 @@ test('a template is built and sandboxes begin with it', async () => {
     const info = await Template.build(template, 'of-js:v1', { onBuildLogs: (line) => lines.push(line.message) })
     assert.deepEqual(info.tags, ['v1'])
     assert.ok(lines.includes('the build is ready'), lines.join('\n'))
-    assert.equal(await said('of-js:v1', UP + 'pwd; cat sent.txt word.txt /tmp/up; echo $WORD'), '/srv/app\nsentset\nup\nset\n')
+    assert.equal(await output('of-js:v1', UP + 'pwd; cat sent.txt word.txt /tmp/up; echo $WORD'), '/srv/app\nsentset\nup\nset\n')
     await Template.assignTags('of-js:v1', 'default')
     const onTop = Template().fromTemplate('of-js').runCmd('echo more >> word.txt; rm -f /tmp/up')
     await Template.build(onTop, 'of-js-two')
-    // What it starts is that of the template beneath.
-    assert.equal(await said('of-js-two', UP + 'cat word.txt /tmp/up; pwd'), 'set\nmore\nup\n/srv/app\n')
+    // The start command is that of the template beneath.
+    assert.equal(await output('of-js-two', UP + 'cat word.txt /tmp/up; pwd'), 'set\nmore\nup\n/srv/app\n')
     assert.equal(await Template.exists('of-js-two'), true)
     assert.equal(await Template.exists('of-js-three'), false)
     const tags = await Template.getTags('of-js')
@@ -51,7 +51,7 @@ test('a template is built and sandboxes begin with it', async () => {
   }
 })
 
-test('a step that fails is told', async () => {
+test('a failed step is reported', async () => {
   const template = Template().fromBaseImage().runCmd('true').runCmd('echo why >&2; exit 3')
   await assert.rejects(Template.build(template, 'fails-js'), (error) => {
     assert.ok(error instanceof BuildError, String(error))

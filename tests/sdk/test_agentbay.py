@@ -1,6 +1,6 @@
-"""Programs written for AgentBay's own Python client, against the stand-in that our provider is tested on.
+"""AgentBay's own Python client against the stand-in that our provider is tested with.
 
-What the client does not notice here, our provider may rely on.
+This checks the stand-in: it must behave as the client expects of the vendor.
 """
 
 import base64
@@ -21,19 +21,19 @@ KEY = "akm-of-a-test"
 
 
 class StandIn:
-    """The vendor, as a program of its own that ends with this one."""
+    """The stand-in, a process that ends with this one."""
 
-    def __init__(self, *choices):
+    def __init__(self, *options):
         self.directory = tempfile.mkdtemp(prefix="stead-agentbay-")
-        command = [sys.executable, STAND_IN, self.directory, "--key", KEY, *choices]
+        command = [sys.executable, STAND_IN, self.directory, "--key", KEY, *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        told = json.loads(self.process.stdout.readline())
-        self.url, self.certificate = told["url"], told.get("certificate")
+        address = json.loads(self.process.stdout.readline())
+        self.url, self.certificate = address["url"], address.get("certificate")
 
-    def control(self, **wishes):
-        """Asks for what no client could; what there is."""
+    def control(self, **changes):
+        """Changes and returns the state of the stand-in."""
         context = ssl.create_default_context(cafile=self.certificate)
-        body = json.dumps(wishes).encode()
+        body = json.dumps(changes).encode()
         request = urllib.request.Request(f"{self.url}/control", data=body)
         with urllib.request.urlopen(request, timeout=DEADLINE, context=context) as answer:
             return json.loads(answer.read())
@@ -48,13 +48,13 @@ class StandIn:
 
 
 def client(stand_in):
-    """A client of a stand-in. Its address and certificate are of the environment."""
+    """Returns a client of a stand-in. It reads the address and the certificate from the environment."""
     os.environ["AGENTBAY_ENDPOINT"] = stand_in.url.removeprefix("https://")
     os.environ["SSL_CERT_FILE"] = os.environ["REQUESTS_CA_BUNDLE"] = stand_in.certificate
     return AgentBay(api_key=KEY)
 
 
-# The client keeps a log, in the directory that it is used from unless it is told otherwise.
+# The client writes a log, by default to the current directory.
 LOGS = tempfile.TemporaryDirectory(prefix="stead-agentbay-")
 os.environ.update(AGENTBAY_LOG_LEVEL="CRITICAL", AGENTBAY_LOG_FILE=os.path.join(LOGS.name, "log"))
 os.environ.pop("AGENTBAY_REGION_ID", None)
@@ -62,8 +62,8 @@ os.environ.pop("AGENTBAY_REGION_ID", None)
 from agentbay import AgentBay, CreateSessionParams  # noqa: E402  (the client reads the environment)
 
 
-def birth(pid):
-    """When a process was born, if it lives: numbers are used again."""
+def start_time(pid):
+    """Returns the start time of a process, or `None`. Together with the pid it identifies the process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rsplit(")", 1)[1].split()[19]
@@ -72,13 +72,13 @@ def birth(pid):
 
 
 class Plane:
-    """One session, reached as `choices` say; what both ways have in common."""
+    """Tests of one session, over the data plane that `options` select."""
 
-    choices = ()
+    options = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.stand_in = StandIn("--tls", *cls.choices)
+        cls.stand_in = StandIn("--tls", *cls.options)
         cls.bay = client(cls.stand_in)
         made = cls.bay.create(CreateSessionParams(labels={"suite": cls.__name__}))
         assert made.success, made.error_message
@@ -91,24 +91,24 @@ class Plane:
         left = cls.stand_in.close()
         assert left == [], left
 
-    def run_in(self, command, **choices):
-        ran = self.session.command.execute_command(command, **choices)
+    def run_in(self, command, **options):
+        ran = self.session.command.execute_command(command, **options)
         return ran.exit_code, ran.stdout, ran.stderr
 
     def test_commands(self):
         self.assertEqual(self.run_in("echo hi; echo it\\'s >&2; exit 3"), (3, "hi\n", "it's\n"))
-        told = self.run_in("pwd; echo $A", cwd="/usr", envs={"A": "a b"})
-        self.assertEqual(told, (0, "/usr\na b\n", ""))
+        ran = self.run_in("pwd; echo $A", cwd="/usr", envs={"A": "a b"})
+        self.assertEqual(ran, (0, "/usr\na b\n", ""))
         self.assertEqual(self.run_in("head -c 200000 /dev/zero | tr '\\0' x | wc -c"), (0, "200000\n", ""))
         self.assertEqual(self.run_in("kill -9 $$")[0], 137)
         self.assertEqual(self.run_in("env | grep -c akm- ; true"), (0, "0\n", ""))
 
-    def test_a_command_ends_at_its_time_and_what_it_detached_lives_on(self):
+    def test_a_command_ends_at_its_timeout_and_detached_processes_keep_running(self):
         apart = "setsid sh -c 'echo $$ >apart; sleep 1000' >/dev/null 2>&1 & until [ -s apart ]; do sleep 0.02; done"
         late = self.session.command.execute_command(f"{apart}; echo $$ >own; exec sleep 1000", timeout_ms=3000)
         self.assertFalse(late.success)
         self.assertIn("timed out", late.error_message)
-        # On a very slow machine it was ended before it came so far.
+        # On a very slow machine the command was ended before it wrote the file.
         self.assertEqual(self.run_in("! [ -s own ] || ! kill -0 $(cat own)")[0], 0)
         self.assertEqual(self.run_in("until [ -s apart ]; do sleep 0.02; done; kill -9 $(cat apart)")[0], 0)
 
@@ -140,17 +140,17 @@ class Plane:
         self.assertEqual((missing.success, "No such file" in missing.error_message), (False, True))
 
     def test_metrics(self):
-        told = self.session.get_metrics()
-        self.assertTrue(told.success, told.error_message)
-        self.assertEqual(told.metrics.cpu_count, os.cpu_count())
-        self.assertLess(0, told.metrics.mem_used)
-        self.assertLess(told.metrics.mem_used, told.metrics.mem_total)
-        before = told.metrics.disk_used
+        answer = self.session.get_metrics()
+        self.assertTrue(answer.success, answer.error_message)
+        self.assertEqual(answer.metrics.cpu_count, os.cpu_count())
+        self.assertLess(0, answer.metrics.mem_used)
+        self.assertLess(answer.metrics.mem_used, answer.metrics.mem_total)
+        before = answer.metrics.disk_used
         self.run_in("head -c 1000000 /dev/urandom >large; sync large")
         self.assertLess(before + 900000, self.session.get_metrics().metrics.disk_used)
         self.run_in("rm large")
 
-    def test_a_pause_holds_everything_still_and_a_resume_goes_on(self):
+    def test_a_pause_stops_all_processes_and_a_resume_continues_them(self):
         self.run_in("setsid sh -c 'while :; do echo x >>ticks; sleep 0.02; done' >/dev/null 2>&1 & echo $! >ticker")
         home = os.path.join(self.stand_in.directory, self.session.session_id)
         ticks = lambda: os.path.getsize(os.path.join(home, "ticks"))  # noqa: E731
@@ -169,8 +169,8 @@ class Plane:
         self.assertEqual(self.run_in("kill -9 $(cat ticker)")[0], 0)
 
 
-class Shown:
-    """What a PTY has shown so far."""
+class Output:
+    """The output of a PTY so far."""
 
     def __init__(self):
         self.data = b""
@@ -183,33 +183,33 @@ class Shown:
 
 
 class Direct(Plane, unittest.TestCase):
-    """Through the data plane of the session."""
+    """Over the data plane of the session."""
 
     def setUp(self):
         if "pty" in self._testMethodName and not hasattr(self.session, "pty"):
             self.skipTest("this version has no PTYs")
 
     def test_a_pty_is_a_terminal(self):
-        shown = Shown()
-        handle = self.session.pty.create(cols=91, rows=33, cwd="/usr", envs={"A": "a b"}, shell="/bin/sh", on_data=shown)
+        output = Output()
+        handle = self.session.pty.create(cols=91, rows=33, cwd="/usr", envs={"A": "a b"}, shell="/bin/sh", on_data=output)
         handle.send_input(b"test -t 0 && stty size && pwd && echo \"<$A>\"\n")
-        shown.until(b"33 91\r\n/usr\r\n<a b>\r\n")
+        output.until(b"33 91\r\n/usr\r\n<a b>\r\n")
         handle.resize(100, 40)
         handle.send_input(b"stty size; printf '\\377'; echo\n")
-        shown.until(b"40 100\r\n\xff\r\n")
-        # A key of a terminal's: what runs in front is interrupted, and nothing else.
+        output.until(b"40 100\r\n\xff\r\n")
+        # Ctrl-C interrupts the foreground process only.
         handle.send_input(b"echo wai''ting; sleep 1000; echo code=$?\n")
-        shown.until(b"waiting\r\n")
+        output.until(b"waiting\r\n")
         handle.send_input(b"\x03")
         handle.send_input(b"echo un''hurt\n")
-        shown.until(b"unhurt\r\n")
+        output.until(b"unhurt\r\n")
         self.assertIn(handle.pty_session_id, [it.pty_session_id for it in self.session.pty.list()])
         handle.send_input(b"exit 7\n")
         self.assertEqual(handle.wait(timeout_s=DEADLINE), 7)
         self.assertNotIn(handle.pty_session_id, [it.pty_session_id for it in self.session.pty.list()])
 
-    def test_a_pty_is_found_again_by_another_client_and_killed(self):
-        first, second = Shown(), Shown()
+    def test_another_client_connects_to_a_pty_and_kills_it(self):
+        first, second = Output(), Output()
         handle = self.session.pty.create(on_data=first)
         handle.send_input(b"kept=yes; echo up''here\n")
         first.until(b"uphere\r\n")
@@ -223,7 +223,7 @@ class Direct(Plane, unittest.TestCase):
         with self.assertRaises(Exception):
             again.pty.connect(handle.pty_session_id)
 
-    def test_which_way_was_taken(self):
+    def test_calls_use_this_plane(self):
         self.run_in("true")
         calls = self.stand_in.control()["calls"]
         self.assertGreater(calls["callTool"], 0)
@@ -231,17 +231,17 @@ class Direct(Plane, unittest.TestCase):
 
 
 class Central(Plane, unittest.TestCase):
-    """All through the central plane, which takes less at once."""
+    """Over the central plane, which accepts less data per call."""
 
-    choices = ("--central",)
+    options = ("--central",)
 
-    def test_which_way_was_taken(self):
+    def test_calls_use_this_plane(self):
         self.run_in("true")
         calls = self.stand_in.control()["calls"]
         self.assertGreater(calls["CallMcpTool"], 0)
         self.assertNotIn("callTool", calls)
 
-    def test_what_is_too_large_for_one_call_is_refused(self):
+    def test_arguments_over_the_limit_are_refused(self):
         self.assertIn("over 64512 bytes", self.session.command.execute_command("#" * 70000).error_message)
 
 
@@ -256,14 +256,14 @@ class Sessions(unittest.TestCase):
         left = cls.stand_in.close()
         assert left == [], left
 
-    def create(self, **choices):
-        made = self.bay.create(CreateSessionParams(**choices))
+    def create(self, **options):
+        made = self.bay.create(CreateSessionParams(**options))
         self.assertTrue(made.success, made.error_message)
         self.addCleanup(self.bay.delete, made.session)
         return made.session
 
-    def listed(self, **choices):
-        return [it["sessionId"] for it in self.bay.list(**choices).session_ids]
+    def listed(self, **options):
+        return [it["sessionId"] for it in self.bay.list(**options).session_ids]
 
     def test_sessions_are_found_by_their_labels_page_by_page(self):
         all_of = sorted(self.create(labels={"of": "pages", "n": str(n)}).session_id for n in range(5))
@@ -293,9 +293,9 @@ class Sessions(unittest.TestCase):
         self.assertEqual((gone.success, "not found" in gone.error_message), (False, True))
         self.assertFalse(session.command.execute_command("true").success)
 
-    def test_nothing_is_left_of_what_ran_in_a_session(self):
+    def test_all_processes_of_a_deleted_session_end(self):
         session = self.create()
-        # One that ignores what it can, and one that lost its parent, each with a session of its own.
+        # One process ignores signals, the other is an orphan; each leads a session.
         command = (
             "setsid sh -c 'trap \"\" HUP TERM; echo $$ >one; while :; do sleep 1; done' >/dev/null 2>&1 &"
             " (setsid sh -c 'echo $$ >two; exec sleep 1000' >/dev/null 2>&1 &);"
@@ -304,9 +304,9 @@ class Sessions(unittest.TestCase):
         ran = session.command.execute_command(command)
         pids = [int(line) for line in ran.stdout.split()]
         self.assertEqual(len(pids), 2, ran.error_message)
-        born = {pid: birth(pid) for pid in pids}
+        started_at = {pid: start_time(pid) for pid in pids}
         self.assertTrue(self.bay.delete(session).success)
-        self.assertEqual([pid for pid in pids if birth(pid) == born[pid]], [])
+        self.assertEqual([pid for pid in pids if start_time(pid) == started_at[pid]], [])
 
     def test_contexts(self):
         context = self.bay.context.create("things").context
@@ -323,7 +323,7 @@ class Sessions(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
-    """What goes wrong, with a stand-in of their own: others would run into it."""
+    """Injected faults, with a stand-in for each test, so that other tests do not meet them."""
 
     def setUp(self):
         self.stand_in = StandIn("--tls")
@@ -333,7 +333,7 @@ class Faults(unittest.TestCase):
     def sessions(self):
         return list(self.stand_in.control()["sessions"])
 
-    def test_a_create_that_is_refused_makes_nothing(self):
+    def test_a_refused_create_creates_nothing(self):
         for harm, words in (("busy", "come again later"), ("error", "something broke")):
             self.stand_in.control(harms=[{"action": "CreateMcpSession", "harm": harm, "after": 1}] * 10)
             made = self.bay.create()
@@ -341,13 +341,13 @@ class Faults(unittest.TestCase):
             self.assertEqual(self.sessions(), [])
             self.stand_in.control(harms=[])
 
-    def test_a_create_whose_answer_is_lost_was_done(self):
+    def test_a_create_whose_response_is_lost_has_created_a_session(self):
         for harm in ("lose", "half"):
             self.stand_in.control(harms=[{"action": "CreateMcpSession", "harm": harm}])
             made = self.bay.create(CreateSessionParams(labels={"harm": harm}))
             left = self.bay.list(labels={"harm": harm}).session_ids
             self.assertEqual(self.stand_in.control()["harms"], [])
-            # A client that asks again by itself has one more.
+            # A client that retries by itself has created one more.
             self.assertEqual(len(left), 2 if made.success else 1, made.error_message)
 
     def test_a_session_that_vanishes_is_not_found(self):
@@ -357,18 +357,18 @@ class Faults(unittest.TestCase):
         self.assertFalse(session.command.execute_command("true").success)
         self.assertIn("not found", session.get_status().error_message)
 
-    def test_a_quota_is_told(self):
-        self.stand_in.control(most=1)
+    def test_a_quota_is_reported(self):
+        self.stand_in.control(max_sessions=1)
         self.assertTrue(self.bay.create().success)
-        self.assertIn("1 sessions are the most", self.bay.create().error_message)
+        self.assertIn("the limit of 1 sessions is reached", self.bay.create().error_message)
 
-    def test_it_ends_with_whoever_started_it(self):
+    def test_the_stand_in_ends_with_its_parent(self):
         session = self.bay.create().session
         started = session.command.execute_command("setsid sleep 1000 >/dev/null 2>&1 & echo $!")
         pid = int(started.stdout)
-        born = birth(pid)
+        started_at = start_time(pid)
         self.stand_in.process.kill()
-        until(lambda: birth(pid) != born, "what ran in a session to be gone")
+        until(lambda: start_time(pid) != started_at, "the processes of the session to end")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs written for E2B's code interpreter, against this server."""
+"""E2B's code interpreter client against this server."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ class Code(unittest.TestCase):
         self.assertEqual(run("os.environ.get('A')").results, [])
         self.assertEqual(run("os.getcwd()").text, "/home/user")
 
-    def test_output_of_other_programs_is_in_its_place(self):
+    def test_output_of_child_processes_is_in_order(self):
         seen = []
         ran = self.sandbox.run_code(
             "import os, sys\nos.system('echo out; echo err >&2')\n!echo $((1 + 2))\nprint('last');",
@@ -50,7 +50,7 @@ class Code(unittest.TestCase):
         self.assertEqual("".join(seen), "out\n3\nlast\n")
         self.assertEqual("".join(ran.logs.stderr), "err\n")
 
-    def test_errors_and_what_is_awaited(self):
+    def test_errors_and_awaited_values(self):
         failed = self.sandbox.run_code("def f():\n    return 1 / 0\nf()").error
         self.assertEqual((failed.name, failed.value), ("ZeroDivisionError", "division by zero"))
         self.assertIn("return 1 / 0", failed.traceback)
@@ -59,7 +59,7 @@ class Code(unittest.TestCase):
         awaited = self.sandbox.run_code("import asyncio\nawait asyncio.sleep(0.01, 'woke')")
         self.assertEqual(awaited.text, "woke")
 
-    def test_what_is_displayed(self):
+    def test_displayed_values(self):
         shown = "class H:\n    def _repr_html_(self):\n        return '<b>hi</b>'\ndisplay(H())\nH()"
         results = self.sandbox.run_code(shown).results
         self.assertEqual([(it.html, it.is_main_result) for it in results], [("<b>hi</b>", False), ("<b>hi</b>", True)])
@@ -82,20 +82,20 @@ class Code(unittest.TestCase):
             self.sandbox.run_code("1", language="cobol")
         self.assertIn("unsupported language", str(raised.exception))
 
-    def test_a_time_out_interrupts_the_code_and_keeps_what_it_knew(self):
+    def test_a_timeout_interrupts_the_code_and_keeps_the_context(self):
         made = self.sandbox.create_code_context()
         self.sandbox.run_code("z = 5", context=made)
         with self.assertRaises(TimeoutException):
             self.sandbox.run_code("import time\nwhile True: time.sleep(0.1)", context=made, timeout=2)
         self.assertEqual(self.sandbox.run_code("z", context=made).text, "5")
 
-    def test_code_that_ends_its_program_is_told_and_the_next_one_runs(self):
+    def test_code_that_ends_the_interpreter_is_reported_and_the_next_runs(self):
         made = self.sandbox.create_code_context()
         ended = self.sandbox.run_code("import os; os._exit(3)", context=made)
         self.assertEqual(ended.error.name, "ContextEnded")
         self.assertEqual(self.sandbox.run_code("1 + 1", context=made).text, "2")
 
-    def test_a_program_that_is_ending_is_nobodys(self):
+    def test_an_interpreter_that_is_ending_is_not_used(self):
         made = self.sandbox.create_code_context()
         for _ in range(5):
             self.assertEqual(self.sandbox.run_code("import os; os._exit(3)", context=made).error.name, "ContextEnded")

@@ -1,4 +1,4 @@
-"""Programs written for Daytona's own Python client, against this server."""
+"""Daytona's own Python client against this server."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def create(**choices):
 
 
 def listed(labels):
-    """The sandboxes with these labels, as newer and older clients ask for them."""
+    """Lists the sandboxes with these labels, with newer and older clients."""
     try:
         from daytona import ListSandboxesQuery
     except ImportError:
@@ -84,7 +84,7 @@ class Toolbox(unittest.TestCase):
         with self.assertRaises(Exception):
             process.get_session("s1")
 
-    def test_a_command_that_is_not_waited_for(self):
+    def test_a_command_in_the_background(self):
         process = self.sandbox.process
         process.create_session("s2")
         begun = process.execute_session_command(
@@ -93,7 +93,7 @@ class Toolbox(unittest.TestCase):
         )
         process.send_session_command_input("s2", begun.cmd_id, "inp\n")
         ended = lambda: process.get_session_command("s2", begun.cmd_id).exit_code == 0  # noqa: E731
-        until(ended, "its end")
+        until(ended, "the end")
         logs = process.get_session_command_logs("s2", begun.cmd_id)
         self.assertEqual(logs.stdout, "begun\ngot inp\n")
         process.delete_session("s2")
@@ -178,7 +178,7 @@ class Toolbox(unittest.TestCase):
             git.clone("file:///nowhere", f"{root}/c")
         self.sandbox.fs.delete_file(root, recursive=True)
 
-    def test_an_interpreter_remembers(self):
+    def test_an_interpreter_keeps_its_state(self):
         interpreter = self.sandbox.code_interpreter
         seen = []
         first = interpreter.run_code("x = 1\nprint('hi')", on_stdout=lambda it: seen.append(it.output))
@@ -206,8 +206,8 @@ class Toolbox(unittest.TestCase):
         begun = process.execute_session_command(
             "ports", SessionExecuteRequest(command="python3 /tmp/listen.py", run_async=True)
         )
-        told = lambda: process.get_session_command_logs("ports", begun.cmd_id).stdout  # noqa: E731
-        port = int(until(lambda: [text for text in [told() or ""] if "\n" in text], "the port")[0])
+        output = lambda: process.get_session_command_logs("ports", begun.cmd_id).stdout  # noqa: E731
+        port = int(until(lambda: [text for text in [output() or ""] if "\n" in text], "the port")[0])
         link = self.sandbox.get_preview_link(port)
         host = link.url.split("//")[1]
         key = {"x-daytona-preview-token": link.token}
@@ -225,7 +225,7 @@ class Toolbox(unittest.TestCase):
 
 
 class Lives(unittest.TestCase):
-    # It takes a minute, which is spent with the others; once is enough.
+    # The shortest interval is a minute, which passes while other tests run. One client is enough.
     takes_time = os.environ.get("STEAD_PROVIDER") != "local"
 
     @classmethod
@@ -233,14 +233,14 @@ class Lives(unittest.TestCase):
         cls.idle = create(auto_stop_interval=1) if cls.takes_time else None
 
     @unittest.skipUnless(takes_time, "the other client tests it")
-    def test_unused_for_a_minute_it_stops_by_itself(self):
+    def test_an_idle_sandbox_stops(self):
         state = lambda: DAYTONA.get(self.idle.id).state  # noqa: E731
-        until(lambda: state() == "stopped", "its stop", deadline=180)
+        until(lambda: state() == "stopped", "the stop", deadline=180)
         self.idle.start()
         self.assertEqual(self.idle.process.exec("echo again").result, "again\n")
         self.idle.delete()
 
-    def test_paused_it_keeps_its_processes(self):
+    def test_a_paused_sandbox_keeps_its_processes(self):
         sandbox = create(auto_stop_interval=0)
         if not hasattr(sandbox, "pause"):
             sandbox.delete()
@@ -255,11 +255,11 @@ class Lives(unittest.TestCase):
         sandbox.start()
         sandbox.process.send_session_command_input("s", begun.cmd_id, "in\n")
         logs = lambda: sandbox.process.get_session_command_logs("s", begun.cmd_id).stdout  # noqa: E731
-        until(lambda: logs() == "got in\n", "what it was given")
+        until(lambda: logs() == "got in\n", "the input")
         sandbox.delete()
 
     @unittest.skipUnless(hasattr(Sandbox, "fork"), "an older client")
-    def test_forks_and_snapshots_begin_with_the_files(self):
+    def test_forks_and_snapshots_have_the_files(self):
         sandbox = create(snapshot="namespace", auto_stop_interval=0, env_vars={"FOO": "bar"})
         sandbox.fs.upload_file(b"before", "mine.txt")
         fork = sandbox.fork(name="my-fork")
@@ -280,7 +280,7 @@ class Lives(unittest.TestCase):
             DAYTONA.snapshot.get(name)
 
     @unittest.skipUnless(hasattr(Sandbox, "set_auto_pause_interval"), "an older client")
-    def test_a_pause_takes_the_place_of_a_stop_until_it_is_taken_back(self):
+    def test_an_auto_pause_interval_replaces_the_auto_stop_interval(self):
         sandbox = create(auto_stop_interval=7)
         for minutes, expected in ((30, (1800, "pause")), (0, (420, "stop"))):
             sandbox.set_auto_pause_interval(minutes)
@@ -292,11 +292,11 @@ class Lives(unittest.TestCase):
         sandbox.delete()
 
     @unittest.skipUnless(hasattr(Sandbox, "update_env"), "an older client")
-    def test_the_environment_of_what_starts_later(self):
+    def test_changed_variables_apply_to_later_commands(self):
         sandbox = create(env_vars={"OLD": "1", "FOO": "bar"}, auto_stop_interval=0)
         sandbox.update_env({"NEW": "it's", "FOO": "other"}, unset=["OLD"])
-        said = sandbox.process.exec('echo "$NEW|$FOO|${OLD-gone}"').result
-        self.assertEqual(said, "it's|other|gone\n")
+        output = sandbox.process.exec('echo "$NEW|$FOO|${OLD-gone}"').result
+        self.assertEqual(output, "it's|other|gone\n")
         sandbox.delete()
 
     def test_rules_for_the_network(self):
@@ -327,7 +327,7 @@ class Lives(unittest.TestCase):
         sandbox.delete()
         return None
 
-    def test_deleted_when_it_stops(self):
+    def test_a_sandbox_is_deleted_when_it_stops(self):
         sandbox = create(auto_delete_interval=0, auto_stop_interval=0)
         self.assertEqual(DAYTONA.get(sandbox.id).auto_delete_interval, 0)
         sandbox.stop()
@@ -338,7 +338,7 @@ class Lives(unittest.TestCase):
             except Exception as error:
                 return "not found" in str(error)
 
-        until(gone, "its end")
+        until(gone, "the end")
 
     def test_from_create_to_delete(self):
         sandbox = create(labels={"k": "v"}, auto_stop_interval=30)
@@ -372,7 +372,7 @@ class Lives(unittest.TestCase):
 
 @unittest.skipUnless(hasattr(Sandbox, "download_url"), "an older client")
 class Newer(unittest.TestCase):
-    """What only newer clients have."""
+    """Features that only newer clients have."""
 
     @classmethod
     def setUpClass(cls):
@@ -383,7 +383,7 @@ class Newer(unittest.TestCase):
     def tearDownClass(cls):
         cls.sandbox.delete()
 
-    def test_errors_have_the_kinds_of_the_client(self):
+    def test_errors_have_the_types_of_the_client(self):
         from daytona.common import errors
 
         fs, git, process = self.sandbox.fs, self.sandbox.git, self.sandbox.process
@@ -402,11 +402,11 @@ class Newer(unittest.TestCase):
             ("ProcessExecutionTimeout", lambda: process.exec("sleep 100", timeout=1)),
             ("CommandAlreadyCompleted", lambda: process.send_session_command_input("kinds", ended.cmd_id, "x")),
             ("Conflict", lambda: process.create_session("kinds")),
-            ("NotFound", lambda: process.get_session("nobody")),
+            ("NotFound", lambda: process.get_session("missing")),
             ("GitRepoNotFound", lambda: git.status(f"{root}/nothing")),
             ("GitBranchExists", lambda: git.create_branch(f"{root}/repo", "side")),
             ("GitBranchNotFound", lambda: git.checkout_branch(f"{root}/repo", "nothing")),
-            ("NotFound", lambda: DAYTONA.get("nobody")),
+            ("NotFound", lambda: DAYTONA.get("missing")),
             ("Conflict", lambda: create(name=self.sandbox.name)),
             ("NotFound", lambda: DAYTONA.volume.get("nothing")),
         ):
@@ -433,7 +433,7 @@ class Newer(unittest.TestCase):
         down = self.sandbox.download_url(path)
         self.assertEqual(http("GET", down), (200, b"form"))
         self.assertEqual(http("GET", self.sandbox.download_url(path, ttl_seconds=0)), (200, b"form"))
-        # It opens that file, to be read, until another key is chosen.
+        # The link reads this file only, until the signing key is rotated.
         self.assertEqual(http("GET", down.replace("a+link", "another"))[0], 401)
         self.assertEqual(http("GET", down.replace("expires=", "expires=1"))[0], 401)
         self.assertEqual(http("POST", down.replace("download", "upload-v2"), b"x")[0], 401)
@@ -443,7 +443,7 @@ class Newer(unittest.TestCase):
         self.assertEqual(http("GET", self.sandbox.download_url(path)), (200, b"form"))
         self.sandbox.fs.delete_file(path)
 
-    def test_a_link_to_a_port_can_end_early(self):
+    def test_a_link_to_a_port_can_be_revoked(self):
         link = self.sandbox.create_signed_preview_url(3001, 600)
         host = link.url.split("//")[1]
         self.assertEqual(ask(SERVER, host, "/")[0], 502)
@@ -471,7 +471,7 @@ class Newer(unittest.TestCase):
         self.assertEqual(names(states=[SandboxState.STOPPED]), [other.name])
         other.delete()
 
-    def test_limits_are_told_and_changed(self):
+    def test_limits_are_reported_and_changed(self):
         from daytona import Resources
 
         sandbox = create(snapshot="namespace", auto_stop_interval=0)
@@ -514,23 +514,23 @@ class Newer(unittest.TestCase):
         with self.assertRaises(Exception):
             DAYTONA.volume.get(volume.name)
 
-    def test_states_are_told_as_they_change(self):
+    def test_changes_of_state_are_reported(self):
         import socketio
 
-        heard = []
+        events = []
         client = socketio.Client()
-        client.on("sandbox.state.updated", heard.append)
+        client.on("sandbox.state.updated", events.append)
         choices = {"socketio_path": "/daytona/socket.io/", "transports": ["websocket"]}
         with self.assertRaises(socketio.exceptions.ConnectionError):
             socketio.Client(reconnection=False).connect(SERVER.url, auth={"token": "wrong"}, **choices)
         client.connect(SERVER.url, auth={"token": SERVER.token}, **choices)
         sandbox = create(auto_stop_interval=0)
-        states = lambda: [it["newState"] for it in heard if it["sandbox"]["id"] == sandbox.id]  # noqa: E731
-        until(lambda: "started" in states(), "its start")
+        states = lambda: [it["newState"] for it in events if it["sandbox"]["id"] == sandbox.id]  # noqa: E731
+        until(lambda: "started" in states(), "the start")
         sandbox.stop()
-        until(lambda: "stopped" in states(), "its stop")
+        until(lambda: "stopped" in states(), "the stop")
         sandbox.delete()
-        until(lambda: states()[-1:] == ["destroyed"], "its end")
+        until(lambda: states()[-1:] == ["destroyed"], "the end")
         client.disconnect()
 
 
@@ -546,7 +546,7 @@ class Crash(unittest.TestCase):
         again = DAYTONA.get(sandbox.id)
         again.process.send_session_command_input("s", begun.cmd_id, "in\n")
         ended = lambda: again.process.get_session_command("s", begun.cmd_id).exit_code == 0  # noqa: E731
-        until(ended, "its end")
+        until(ended, "the end")
         logs = again.process.get_session_command_logs("s", begun.cmd_id)
         self.assertEqual(logs.stdout, "begun\ngot in\n")
         again.delete()

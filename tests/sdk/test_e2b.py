@@ -1,4 +1,4 @@
-"""Programs written for E2B's own Python client, against this server."""
+"""E2B's own Python client against this server."""
 
 import datetime
 import inspect
@@ -34,8 +34,8 @@ def tearDownModule():
     SERVER.close()
 
 
-def paused(sandbox):
-    """Pauses it; older clients call it a beta."""
+def pause(sandbox):
+    """Pauses a sandbox. In older clients the name of the method begins with `beta_`."""
     method = getattr(sandbox, "beta_pause", None) or sandbox.pause
     return method()
 
@@ -61,12 +61,12 @@ class Commands(unittest.TestCase):
         self.assertEqual(raised.exception.exit_code, 3)
         self.assertEqual((raised.exception.stdout, raised.exception.stderr), ("out\n", "err\n"))
 
-    def test_large_and_odd_output(self):
+    def test_large_and_binary_output(self):
         result = self.sandbox.commands.run("head -c 3000000 /dev/zero | tr '\\0' x; printf 'ä€\\n'")
         self.assertEqual(len(result.stdout), 3_000_003)
         self.assertTrue(result.stdout.endswith("xä€\n"))
 
-    def test_output_comes_as_it_is_written(self):
+    def test_output_is_streamed(self):
         seen = []
         self.sandbox.commands.run(
             "echo one; echo two >&2; echo three",
@@ -93,9 +93,9 @@ class Commands(unittest.TestCase):
     def test_users(self):
         self.assertEqual(self.sandbox.commands.run("echo $HOME", user="root").stdout, "/root\n")
         with self.assertRaises(Exception):
-            self.sandbox.commands.run("true", user="nobody-here")
+            self.sandbox.commands.run("true", user="missing-user")
 
-    def test_an_answer_waits_until_nobody_holds_the_output(self):
+    def test_a_command_ends_when_its_output_is_closed(self):
         go = f"/tmp/go-{self.sandbox.sandbox_id}"
         wait = f"until [ -e {go} ]; do sleep 0.05; done"
         handle = self.sandbox.commands.run(f"({wait}; echo late; rm {go}) & echo now", background=True)
@@ -104,18 +104,18 @@ class Commands(unittest.TestCase):
             break
         self.sandbox.files.write(go, "")
         self.assertEqual(self.sandbox.commands.connect(handle.pid).wait().stdout, "now\nlate\n")
-        # Nobody waits for what has its output elsewhere.
+        # A background process with its own output is not waited for.
         left = self.sandbox.commands.run("sleep 1000 >/dev/null 2>&1 & echo $!").stdout
         self.sandbox.commands.run(f"kill {left}")
 
-    def test_a_time_limit_holds_for_what_is_left_behind(self):
+    def test_a_timeout_applies_to_background_processes(self):
         left = f"/tmp/left-{self.sandbox.sandbox_id}"
-        # Older clients stop listening at the same moment, and tell it by another name.
+        # Older clients stop listening at the same moment, and raise another error.
         with self.assertRaisesRegex(Exception, "(?i)timeout|timed out|deadline"):
             self.sandbox.commands.run(f"sleep 1000 & echo $! > {left}", timeout=5)
         self.sandbox.commands.run(f"kill $(cat {left}); rm {left}")
 
-    def test_a_death_by_a_signal(self):
+    def test_a_command_killed_by_a_signal(self):
         for text, code, error in [
             ("kill -9 $$", -1, "signal: killed"),
             ("kill -TERM $$", -1, "signal: terminated"),
@@ -168,8 +168,8 @@ class Commands(unittest.TestCase):
         self.assertEqual(len({handle.pid for handle in handles}), 12)
         self.assertEqual([handle.wait().stdout for handle in handles], [f"{n}\n" for n in range(12)])
 
-    def test_a_time_limit_ends_the_command(self):
-        # An older client's own timer may be faster than the answer, and then tells it another way.
+    def test_a_timeout_ends_the_command(self):
+        # The timer of an older client may be faster than the response, and raises another error.
         with self.assertRaises(Exception) as raised:
             self.sandbox.commands.run("echo $$ > /tmp/limited; sleep 1000", timeout=1)
         self.assertIn("time", type(raised.exception).__name__.lower())
@@ -187,14 +187,14 @@ class Terminals(unittest.TestCase):
     def tearDownClass(cls):
         cls.sandbox.kill()
 
-    def heard(self, handle):
-        """Collects what a terminal prints, in the background."""
+    def collect(self, handle):
+        """Collects the output of a terminal in the background."""
         seen, end = bytearray(), []
 
         def listen():
             try:
                 end.append(handle.wait(on_pty=seen.extend))
-            except Exception as error:  # the end of the terminal, however it comes
+            except Exception as error:  # a terminal that does not end by itself
                 end.append(error)
 
         thread = threading.Thread(target=listen, daemon=True)
@@ -203,32 +203,32 @@ class Terminals(unittest.TestCase):
 
     def test_a_terminal(self):
         handle = self.sandbox.pty.create(PtySize(rows=24, cols=80), envs={"ABC": "123"})
-        seen, end, thread = self.heard(handle)
+        seen, end, thread = self.collect(handle)
         self.sandbox.pty.send_stdin(handle.pid, b"echo $ABC-$((1+1)); stty size\n")
         until(lambda: b"123-2" in seen and b"24 80" in seen, "the answer")
         self.sandbox.pty.resize(handle.pid, PtySize(rows=30, cols=100))
         self.sandbox.pty.send_stdin(handle.pid, b"stty size\n")
-        until(lambda: b"30 100" in seen, "the other size")
+        until(lambda: b"30 100" in seen, "the new size")
         self.sandbox.pty.send_stdin(handle.pid, b"exit 7\n")
         thread.join(60)
         self.assertIsInstance(end[0], CommandExitException)
         self.assertEqual(end[0].exit_code, 7)
 
-    def test_killing_one(self):
+    def test_killing_a_terminal(self):
         handle = self.sandbox.pty.create(PtySize(rows=24, cols=80))
-        _, end, thread = self.heard(handle)
+        _, end, thread = self.collect(handle)
         self.assertIn(handle.pid, [process.pid for process in self.sandbox.commands.list()])
         self.assertTrue(self.sandbox.pty.kill(handle.pid))
         thread.join(60)
         self.assertEqual(end[0].exit_code, -1)
         self.assertFalse(self.sandbox.pty.kill(999_999))
 
-    def test_coming_back(self):
+    def test_reconnecting_to_a_terminal(self):
         handle = self.sandbox.pty.create(PtySize(rows=24, cols=80))
         self.sandbox.pty.send_stdin(handle.pid, b"X=kept; echo first\n")
         handle.disconnect()
         again = self.sandbox.commands.connect(handle.pid)
-        seen, _, thread = self.heard(again)
+        seen, _, thread = self.collect(again)
         self.sandbox.pty.send_stdin(handle.pid, b"echo $X-again; exit\n")
         thread.join(60)
         self.assertIn(b"first", seen)
@@ -261,7 +261,7 @@ class Files(unittest.TestCase):
         self.files.write(f"{self.root}/binary", "less")
         self.assertEqual(self.files.read(f"{self.root}/binary"), "less")
 
-    def test_commands_and_files_are_of_one_place(self):
+    def test_commands_and_files_use_the_same_paths(self):
         info = self.files.write("relative.txt", "from a file")
         self.assertEqual(info.path, "/home/user/relative.txt")
         self.assertEqual(self.sandbox.commands.run("cat relative.txt").stdout, "from a file")
@@ -281,7 +281,7 @@ class Files(unittest.TestCase):
         self.files.write(f"{self.root}/large", data)
         self.assertEqual(bytes(self.files.read(f"{self.root}/large", format="bytes")), data)
 
-    def test_notes_on_files(self):
+    def test_metadata_of_files(self):
         if "metadata" not in inspect.signature(self.sandbox.files.write).parameters:
             self.skipTest("an older client")
         path = f"{self.root}/noted"
@@ -313,7 +313,7 @@ class Files(unittest.TestCase):
         self.assertFalse(self.files.exists(place))
         self.files.remove(place)
 
-    def test_what_is_not_there(self):
+    def test_missing_files(self):
         for act in (
             lambda: self.files.read(f"{self.root}/nothing"),
             lambda: self.files.get_info(f"{self.root}/nothing"),
@@ -335,37 +335,37 @@ class Files(unittest.TestCase):
         handle = self.files.watch_dir(place, recursive=True)
         seen = []
 
-        def told(name, kind):
+        def reported(name, kind):
             seen.extend((event.name, event.type.value) for event in handle.get_new_events())
             return (name, kind) in seen
 
         self.files.write(f"{place}/old", "2")
-        until(lambda: told("old", "write"), "a write")
+        until(lambda: reported("old", "write"), "a write")
         self.assertNotIn(("old", "create"), seen)
         self.files.write(f"{place}/new/file", "1")
-        until(lambda: told("new/file", "create"), "a new file below")
+        until(lambda: reported("new/file", "create"), "a new file below")
         self.sandbox.commands.run(f"rm {place}/old")
-        until(lambda: told("old", "remove"), "a removal")
+        until(lambda: reported("old", "remove"), "a removal")
         handle.stop()
         with self.assertRaises(Exception):
             handle.get_new_events()
 
-    def test_watching_tells_every_step(self):
+    def test_watching_reports_every_change(self):
         place = f"{self.root}/steps"
         self.files.make_dir(place)
         for recursive, below in ((False, []), (True, [("d/e", "create"), ("d/e/f", "create")])):
             handle = self.files.watch_dir(place, recursive=recursive)
             seen = []
 
-            def told(name, kind):
+            def reported(name, kind):
                 seen.extend((event.name, event.type.value) for event in handle.get_new_events())
                 return (name, kind) in seen
 
             self.sandbox.commands.run(f"cd {place}; touch a; mv a b; chmod 600 b; mkdir -p d/e; touch d/e/f")
             for step in below or [("d", "create")]:
-                until(lambda step=step: told(*step), f"{step}")
+                until(lambda step=step: reported(*step), f"{step}")
             self.sandbox.commands.run(f"cd {place}; mv d g; rm -r g b; touch end")
-            until(lambda: told("end", "create"), "the end")
+            until(lambda: reported("end", "create"), "the last event")
             steps = [("a", "create"), ("a", "rename"), ("b", "create"), ("b", "chmod"), ("d", "create"), *below]
             steps += [("d", "rename"), ("g", "create"), ("g", "remove"), ("b", "remove"), ("end", "create")]
             at = -1
@@ -380,7 +380,7 @@ class Files(unittest.TestCase):
         with self.assertRaises(e2b.InvalidArgumentException):
             self.files.watch_dir(f"{place}/file")
 
-    def test_links_that_need_no_key(self):
+    def test_signed_links_need_no_key(self):
         path = f"{self.root}/signed"
         self.files.write(path, "by link")
 
@@ -445,13 +445,13 @@ class Lives(unittest.TestCase):
         for each in made + [other.sandbox_id]:
             self.assertTrue(Sandbox.kill(each))
 
-    def test_the_usual_time(self):
+    def test_the_default_timeout(self):
         sandbox = Sandbox.create()
         info = sandbox.get_info()
         self.assertEqual((info.end_at - info.started_at).total_seconds(), 300)
         sandbox.kill()
 
-    def test_list_by_odd_notes_and_in_order(self):
+    def test_list_by_unusual_metadata_and_in_order(self):
         notes = {"a b": "ä & 100% = c+d"}
         made = [Sandbox.create(timeout=600, metadata=notes).sandbox_id for _ in range(2)]
         listed = lambda **more: [one.sandbox_id for one in Sandbox.list(query=SandboxQuery(metadata=notes), **more).next_items()]  # noqa: E501,E731
@@ -466,7 +466,7 @@ class Lives(unittest.TestCase):
         for each in made:
             self.assertTrue(Sandbox.kill(each))
 
-    def test_measurements_have_a_past(self):
+    def test_metrics_have_a_history(self):
         sandbox = Sandbox.create(timeout=600)
         first = sandbox.get_metrics()[0]
         self.assertGreater(first.mem_total, 0)
@@ -478,7 +478,7 @@ class Lives(unittest.TestCase):
         sandbox.kill()
 
     @unittest.skipUnless("idempotency_key" in inspect.signature(Sandbox.create).parameters, "an older client")
-    def test_a_key_makes_one_sandbox(self):
+    def test_an_idempotency_key_creates_one_sandbox(self):
         key = f"key-{os.getpid()}"
         one, same = (Sandbox.create(timeout=600, idempotency_key=key) for _ in range(2))
         self.assertEqual(one.sandbox_id, same.sandbox_id)
@@ -493,19 +493,19 @@ class Lives(unittest.TestCase):
         handle.disconnect()
         count = f"/tmp/count-{sandbox.sandbox_id}"
         number = lambda: int(sandbox.files.read(count) or 0)  # noqa: E731
-        until(lambda: sandbox.files.exists(count) and number() > 2, "the count to begin")
-        paused(sandbox)
+        until(lambda: sandbox.files.exists(count) and number() > 2, "the counter to start")
+        pause(sandbox)
         self.assertEqual(sandbox.get_info().state.value, "paused")
         self.assertFalse(sandbox.is_running())
         again = Sandbox.connect(sandbox.sandbox_id, timeout=300)
         self.assertEqual(again.get_info().state.value, "running")
         self.assertIn(handle.pid, [process.pid for process in again.commands.list()])
         before = number()
-        until(lambda: number() > before, "the count to go on")
+        until(lambda: number() > before, "the counter to continue")
         again.kill()
         self.assertFalse(again.is_running())
 
-    def test_a_kill_ends_what_is_listened_to(self):
+    def test_a_kill_ends_open_streams(self):
         sandbox = Sandbox.create(timeout=600)
         handle = sandbox.commands.run("sleep 1000", background=True)
         sandbox.kill()
@@ -523,9 +523,9 @@ class Lives(unittest.TestCase):
         host = sandbox.get_host(port)
         self.assertTrue(host.startswith(f"{port}-{sandbox.sandbox_id}."), host)
         headers = {"Authorization": f"Bearer {SERVER.token}", "X-Own": "1"}
-        status, told, body = ask(SERVER, host, "/a?b=c", headers)
-        self.assertEqual((status, told.get("x-inside")), (200, "yes"))
-        self.assertNotIn("content-security-policy", told)
+        status, answer_headers, body = ask(SERVER, host, "/a?b=c", headers)
+        self.assertEqual((status, answer_headers.get("x-inside")), (200, "yes"))
+        self.assertNotIn("content-security-policy", answer_headers)
         self.assertTrue(body.startswith("/a?b=c "), body)
         self.assertIn("'x-own'", body)
         self.assertNotIn("authorization", body)
@@ -550,15 +550,15 @@ class Lives(unittest.TestCase):
             self.assertTrue(e2b.Template.exists("base"))
             self.assertFalse(e2b.Template.exists("nothing-of-that-name"))
 
-    def test_its_time_runs_out(self):
+    def test_a_sandbox_ends_at_its_timeout(self):
         sandbox = Sandbox.create(timeout=1)
-        until(lambda: not sandbox.is_running(), "its end")
+        until(lambda: not sandbox.is_running(), "the end of the sandbox")
 
     def test_a_wrong_key(self):
         with self.assertRaises(e2b.AuthenticationException):
             Sandbox.create(api_key="wrong", timeout=60)
 
-    def test_side_by_side(self):
+    def test_parallel_sandboxes(self):
         results = {}
 
         def one(n):
@@ -575,7 +575,7 @@ class Lives(unittest.TestCase):
 
 
 class Isolated(unittest.TestCase):
-    """The same on a provider with walls, where this machine has it."""
+    """The same with namespace sandboxes, where this machine has them."""
 
     def setUp(self):
         request = urllib.request.Request(
@@ -586,7 +586,7 @@ class Isolated(unittest.TestCase):
         if not any(one["name"] == "namespace" and one["available"] for one in providers):
             self.skipTest("this machine has no namespace sandboxes")
 
-    def test_a_life(self):
+    def test_from_create_to_kill_in_a_sandbox(self):
         sandbox = Sandbox.create("namespace", timeout=600, envs={"A": "1"})
         self.assertEqual(sandbox.commands.run("echo $A; pwd; id -u").stdout, "1\n/home/user\n0\n")
         self.assertEqual(sandbox.commands.run("whoami; id -gn").stdout, "user\nuser\n")
@@ -600,7 +600,7 @@ class Isolated(unittest.TestCase):
         sandbox.files.remove("made")
         self.assertFalse(sandbox.files.exists("made"))
         handle = sandbox.commands.run("sleep 1000", background=True)
-        paused(sandbox)
+        pause(sandbox)
         again = Sandbox.connect(sandbox.sandbox_id)
         self.assertIn(handle.pid, [process.pid for process in again.commands.list()])
         seen = bytearray()
@@ -611,7 +611,7 @@ class Isolated(unittest.TestCase):
         self.assertTrue(again.kill())
 
 
-    def test_two_names_of_one_account(self):
+    def test_root_and_user_share_one_account(self):
         sandbox = Sandbox.create("namespace", timeout=600)
         self.assertEqual(sandbox.commands.run("whoami", user="root").stdout, "root\n")
         self.assertEqual(sandbox.commands.run("whoami; sudo whoami; sudo -u user whoami").stdout, "user\nroot\nuser\n")
@@ -620,7 +620,7 @@ class Isolated(unittest.TestCase):
 
     @staticmethod
     def reaches(sandbox, address):
-        """Whether the sandbox lets a packet out to an address; nobody need be there."""
+        """Returns whether the sandbox can send a packet to an address, which need not exist."""
         send = f"import socket as s; o = s.socket(2, 2); o.connect(('{address}', 9)); o.send(b'x')"
         try:
             return sandbox.commands.run(f'python3 -c "{send}"').exit_code == 0
@@ -653,7 +653,7 @@ class Isolated(unittest.TestCase):
         expected = {"/a": "directory", "/a/b.txt": "file", "/new.txt": "file", "/link": "symlink"}
         self.assertEqual(entries, expected)
         self.assertEqual(volume.get_info("/link").target, "/etc/passwd")
-        # A link leads nowhere outside, whatever it says.
+        # A link does not lead out of the volume.
         with self.assertRaises(NotFoundException):
             volume.read_file("/link")
         changed = volume.update_metadata("/a/b.txt", uid=7, gid=8, mode=0o600)
@@ -690,7 +690,7 @@ class Isolated(unittest.TestCase):
         self.assertFalse(self.reaches(sandbox, "203.0.113.200"))
         sandbox.update_network({})
         self.assertTrue(self.reaches(sandbox, "203.0.113.1"))
-        # A rule never opens what is closed to all.
+        # A rule cannot allow an address that is always forbidden.
         sandbox.update_network({"allow_out": ["10.0.0.1"], "deny_out": ["203.0.113.1"]})
         self.assertFalse(self.reaches(sandbox, "10.0.0.1"))
         self.assertIn(runs.pid, [process.pid for process in sandbox.commands.list()])
@@ -704,7 +704,7 @@ class Isolated(unittest.TestCase):
             sandbox.update_network({})
 
     @unittest.skipUnless("on_resume" in inspect.signature(Sandbox.connect).parameters, "an older client")
-    def test_files_alone_are_paused(self):
+    def test_a_pause_without_memory_keeps_files(self):
         sandbox = Sandbox.create("namespace", timeout=600)
         sandbox.files.write("kept", "yes")
         sandbox.commands.run("sleep 1000", background=True)
@@ -736,7 +736,7 @@ class Isolated(unittest.TestCase):
         self.assertFalse(Sandbox.delete_snapshot(snapshot.snapshot_id))
 
     @unittest.skipUnless(hasattr(Sandbox, "fork"), "an older client")
-    def test_forks_begin_with_the_files_and_go_their_own_way(self):
+    def test_forks_have_the_files_and_change_independently(self):
         sandbox = Sandbox.create("namespace", timeout=600, envs={"KEPT": "yes"}, metadata={"a": "b"})
         sandbox.files.write("mine.txt", "before")
         forks = sandbox.fork(timeout=600, count=2)
@@ -744,8 +744,8 @@ class Isolated(unittest.TestCase):
         forks[0].files.write("mine.txt", "after")
         self.assertEqual(forks[1].files.read("mine.txt"), "before")
         self.assertEqual(sandbox.files.read("mine.txt"), "before")
-        said = forks[1].commands.run("echo $KEPT $E2B_SANDBOX_ID").stdout.split()
-        self.assertEqual(said, ["yes", forks[1].sandbox_id])
+        output = forks[1].commands.run("echo $KEPT $E2B_SANDBOX_ID").stdout.split()
+        self.assertEqual(output, ["yes", forks[1].sandbox_id])
         self.assertEqual(forks[0].get_info().metadata, {"a": "b"})
         for one in (sandbox, *forks):
             self.assertTrue(one.kill())
@@ -773,7 +773,7 @@ class Crash(unittest.TestCase):
         self.assertEqual(found.pid, handle.pid)
         again.files.write(f"/tmp/go-{sandbox.sandbox_id}", "")
         self.assertEqual(found.wait().stdout, "begun\nended\n")
-        # It has ended; who comes late is told so and how.
+        # A client that connects after the end gets the output and the exit code.
         self.assertEqual(again.commands.connect(handle.pid).wait().stdout, "begun\nended\n")
         terminal, seen = again.commands.connect(pty.pid), bytearray()
         again.pty.send_stdin(pty.pid, b"echo $X-still; exit\n")

@@ -19,7 +19,7 @@ from daytona import (  # noqa: E402  (the client reads the environment)
 )
 
 DAYTONA = Daytona()
-# An image that needs no registry: the default files of the provider take its place.
+# An image that needs no registry: the default image of the provider replaces it.
 DEFAULT = "daytonaio/sandbox:0.5.0"
 
 
@@ -57,7 +57,7 @@ class Snapshots(unittest.TestCase):
         DAYTONA.snapshot.delete(made)
         with self.assertRaises(Exception):
             DAYTONA.snapshot.get("mine")
-        # What began with it is not touched.
+        # Its sandboxes are not affected.
         self.assertEqual(sandbox.process.exec("cat '/srv/my app/one.txt'").result, "1\n")
         sandbox.delete()
 
@@ -67,7 +67,7 @@ class Snapshots(unittest.TestCase):
         DAYTONA.create(CreateSandboxFromSnapshotParams(snapshot="plain")).delete()
         DAYTONA.snapshot.delete("plain")
 
-    def test_failures_are_told(self):
+    def test_failures_are_reported(self):
         image = Image.base(DEFAULT).run_commands("echo why >&2; exit 3")
         with self.assertRaisesRegex(Exception, "exit code 3: why"):
             DAYTONA.snapshot.create(CreateSnapshotParams(name="fails", image=image))

@@ -59,7 +59,7 @@ class TestDaytona(SandboxIntegrationTests):
 
 
 class Count:
-    """Counts what passed, so that nothing is skipped in silence."""
+    """Counts the passed tests, so that a skipped test is noticed."""
 
     def __init__(self):
         self.passed = collections.Counter()
@@ -71,7 +71,7 @@ class Count:
 
 def main():
     count, chosen = Count(), sys.argv[1:]
-    # A plugin of no use here would forbid sockets.
+    # This plugin would forbid sockets.
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:socket", "-W", "ignore"]
     options += ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=class"]
     code = pytest.main([*options, __file__, *chosen], plugins=[count])

@@ -1,4 +1,4 @@
-"""Templates built with E2B's own Python client, against this server."""
+"""Templates built with E2B's own Python client on this server."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def run(sandbox, command):
 
 
 class Building(unittest.TestCase):
-    def test_steps_and_what_sandboxes_get_of_them(self):
+    def test_steps_and_their_effects_in_sandboxes(self):
         template = (
             Template()
             .from_base_image()
@@ -67,26 +67,26 @@ class Building(unittest.TestCase):
         logs = []
         info = Template.build(template, "steps", on_build_logs=logs.append)
         self.assertEqual((info.name, info.tags), ("steps", ["default"]))
-        said = [(line.level, line.message) for line in logs]
-        self.assertIn(("info", "out"), said)
-        self.assertIn(("warn", "complaint"), said)
-        self.assertTrue(any(level == "warn" and "e2bdev/base" in text for level, text in said), said)
+        lines = [(line.level, line.message) for line in logs]
+        self.assertIn(("info", "out"), lines)
+        self.assertIn(("warn", "complaint"), lines)
+        self.assertTrue(any(level == "warn" and "e2bdev/base" in text for level, text in lines), lines)
         sandbox = Sandbox.create("steps", timeout=600, envs={"ONE": "other"})
         self.assertEqual(run(sandbox, "pwd; cat link; echo $ONE, $BOTH"), "/srv/app\n/srv/app\nother, 1 and 2\n")
         self.assertEqual(run(sandbox, "cat ~/both.txt /srv/root; stat -c %a data"), "1 and 2\n/root\nroot\nnobody\n700\n")
         shown = sandbox.get_info()
         self.assertEqual((shown.template_id, shown.name), (info.template_id, "steps"))
-        # Each begins with the same files and has its own.
+        # Each sandbox has its own copy of the files.
         sandbox.files.write("/srv/app/mine", "x")
         other = Sandbox.create(info.template_id, timeout=600)
         self.assertFalse(other.files.exists("/srv/app/mine"))
-        # The sandbox in which it was built is no sandbox of the client's.
+        # The sandbox of the build is not listed.
         listed = {one.sandbox_id for one in Sandbox.list().next_items()}
         self.assertEqual(listed, {sandbox.sandbox_id, other.sandbox_id})
         for one in (sandbox, other):
             one.kill()
 
-    def test_files_that_are_sent(self):
+    def test_uploaded_files(self):
         def template():
             return (
                 Template(file_context_path=CONTEXT.name)
@@ -119,13 +119,13 @@ class Building(unittest.TestCase):
         self.assertEqual(run(sandbox, "cat folder/below/four.txt"), "folder/below/four.txt")
         self.assertEqual(run(sandbox, "ls -A /var/tmp"), "")
         sandbox.kill()
-        # The same files are not sent twice.
+        # The same files are not uploaded twice.
         logs = []
         Template.build(template(), "files", on_build_logs=logs.append)
         skipped = [line.message for line in logs if "already cached" in line.message]
         self.assertEqual(len(skipped), 6)
 
-    def test_what_is_started_with_each_sandbox(self):
+    def test_the_start_command_of_a_template(self):
         template = (
             Template()
             .from_base_image()
@@ -135,23 +135,23 @@ class Building(unittest.TestCase):
         Template.build(template, "starts")
         for _ in range(2):
             sandbox = Sandbox.create("starts", timeout=600)
-            # It is waited for, but not for ever.
-            said = run(sandbox, "until [ -s /tmp/ready ]; do sleep 0.1; done; cat /tmp/ready")
-            self.assertEqual(said, "started\n")
+            # Creating a sandbox waits for the start command only up to a timeout.
+            output = run(sandbox, "until [ -s /tmp/ready ]; do sleep 0.1; done; cat /tmp/ready")
+            self.assertEqual(output, "started\n")
             self.assertTrue(any("sleep 1000" in " ".join(one.args) for one in sandbox.commands.list()))
             sandbox.kill()
         failing = Template().from_base_image().set_start_cmd("exit 7", wait_for_file("/tmp/never"))
         with self.assertRaisesRegex(BuildException, "start command failed: exit code 7"):
             Template.build(failing, "starts-not")
 
-    def test_failures_are_told_with_their_place(self):
+    def test_failures_are_reported_with_their_location(self):
         def begin():
             return Template(file_context_path=CONTEXT.name).from_base_image().run_cmd("true")
 
-        # The lines of these calls are what the client's errors point at.
+        # The errors of the client point at the lines of these calls.
         failing = {
             "exit code 3: why": lambda: begin().run_cmd("echo why >&2; exit 3"),
-            "nobody-here": lambda: begin().set_user("nobody-here"),
+            "missing-user": lambda: begin().set_user("missing-user"),
             "/etc/hosts/x": lambda: begin().set_workdir("/etc/hosts/x"),
             "template 'never-built' not found": lambda: Template().from_template("never-built"),
         }
@@ -166,7 +166,7 @@ class Building(unittest.TestCase):
                 self.assertEqual((last.filename, last.name), (__file__, "<lambda>"), reason)
         with self.assertRaisesRegex(SandboxException, "no build with the tag"):
             Sandbox.create("fails", timeout=60)
-        # A name whose builds failed can be built.
+        # A template whose builds failed can be built again.
         Template.build(begin(), "fails")
         Sandbox.create("fails", timeout=60).kill()
 
@@ -202,9 +202,9 @@ class Names(unittest.TestCase):
 
         def number(name):
             sandbox = Sandbox.create(name, timeout=600)
-            said = run(sandbox, "cat /srv/number")
+            output = run(sandbox, "cat /srv/number")
             sandbox.kill()
-            return int(said)
+            return int(output)
 
         self.assertFalse(Template.exists("tagged"))
         first = build(1, "tagged:v1", tags=["stable"])
@@ -266,7 +266,7 @@ class Names(unittest.TestCase):
             self.assertEqual(ask("DELETE", f"/templates/{id}")[0], 404)
         self.assertFalse(Template.exists("paged-0"))
 
-    def test_files_are_taken_by_their_link_alone(self):
+    def test_uploads_need_only_their_signed_link(self):
         info = Template.build(Template().from_base_image(), "linked")
         path = f"/templates/{info.template_id}/files/{'ab' * 32}"
 

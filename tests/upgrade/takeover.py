@@ -50,9 +50,9 @@ def take_over(home, old, new, provider):
     # The new command line works with the old server.
     clients(home, new, "the new command line with the old server")
 
-    if "can take over" not in (said := home.run(new, "upgrade", "--check")):
-        raise Failed(f"upgrade --check: {said}")
-    # Both ends of a server: one that stops by itself, and one that cannot.
+    if "can take over" not in (report := home.run(new, "upgrade", "--check")):
+        raise Failed(f"upgrade --check: {report}")
+    # Both ways to end a server: it stops by itself, or it is killed.
     home.stop(signal.SIGTERM if provider == "local" else signal.SIGKILL)
     home.start(new, provider)
 
@@ -70,8 +70,8 @@ def take_over(home, old, new, provider):
     home.exec("live", "touch ../../go")
     output, errors = finish(flight)
     same("the command in flight", ("begun\nfinished 42\n", 7), (output, flight.returncode))
-    said = [line for line in errors.splitlines() if "connecting" not in line and "waiting" not in line]
-    same("messages of its command line", [], said)
+    messages = [line for line in errors.splitlines() if "connecting" not in line and "waiting" not in line]
+    same("messages of its command line", [], messages)
     commands = home.run(new, "history", "live")
     if "greet" not in commands:
         raise Failed(f"the history has no command of before: {commands}")
@@ -90,7 +90,7 @@ LASTS = "sleep 0.5; "
 
 
 def clients(home, binary, who):
-    """Uses each common verb of a command line, whatever the version of the server is."""
+    """Uses each common verb of a command line of any version."""
     try:
         name = f"by-{'new' if binary == home.ending else 'old'}"
         same("exec", "out", home.run(binary, "exec", "--thread", name, "--", f"{LASTS}echo out; value=1"))

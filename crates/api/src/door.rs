@@ -43,6 +43,11 @@ pub trait Door: Send + Sync {
         None
     }
 
+    /// The headers of this API that a request may have only once, in lower case.
+    fn single_headers(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether the guard admits a request without a token, because the route authenticates it.
     fn is_open(&self, _method: &Method, _path: &str) -> bool {
         false

@@ -152,7 +152,7 @@ async fn admit(
         let _room = app.budgets.proxied(&connection, program.sandbox.as_str())?;
         return Ok((program.answer)(request).await);
     }
-    header_rules::check(request.headers())?;
+    header_rules::check(request.headers(), doors)?;
     query::check(request.uri(), doors)?;
     let origin = origin(request.headers(), &host, app.settings.origin_schemes())?;
     let open = open_route(request.method(), request.uri().path(), doors, *assets);

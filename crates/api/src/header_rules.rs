@@ -3,37 +3,34 @@
 //! Where a header is repeated, one program reads the first and another the last value; none of these headers
 //! is a list.
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, header};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use super::error::{Code, Problem};
+use super::{
+    door::Doors,
+    error::{Code, Problem},
+};
 
-const SINGLE_HEADERS: [HeaderName; 7] = [
-    header::AUTHORIZATION,
-    header::CONTENT_TYPE,
-    header::ORIGIN,
-    header::SEC_WEBSOCKET_KEY,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("x-access-token"),
-    HeaderName::from_static("e2b-sandbox-id"),
-];
+/// The headers that a request may have only once, besides those of [`Doors`].
+const SINGLE_HEADERS: [&str; 6] =
+    ["authorization", "content-type", "origin", "sec-websocket-key", "x-access-token", "x-api-key"];
 /// Bytes in a `Sec-WebSocket-Key` (RFC 6455, 4.1).
 const WEBSOCKET_KEY_BYTES: usize = 16;
 
 /// Refuses a request with a header that is repeated or malformed.
-pub(super) fn check(headers: &HeaderMap) -> Result<(), Problem> {
-    let bad = |name: &HeaderName, detail: &str| {
+pub(super) fn check(headers: &HeaderMap, doors: &Doors) -> Result<(), Problem> {
+    let bad = |name: &str, detail: &str| {
         Err(Problem::field(Code::InvalidHeader, format!("/{name}"), detail))
     };
-    if let Some(name) =
-        SINGLE_HEADERS.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some())
-    {
+    let of_doors = doors.iter().flat_map(|door| door.single_headers().iter().copied());
+    let mut single = SINGLE_HEADERS.into_iter().chain(of_doors);
+    if let Some(name) = single.find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
         return bad(name, "given more than once");
     }
     if let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY)
         && !STANDARD.decode(key).is_ok_and(|key| key.len() == WEBSOCKET_KEY_BYTES)
     {
-        return bad(&header::SEC_WEBSOCKET_KEY, "must be 16 bytes in base64");
+        return bad(header::SEC_WEBSOCKET_KEY.as_str(), "must be 16 bytes in base64");
     }
     Ok(())
 }
@@ -49,7 +46,7 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        check(&headers).err().map(|problem| problem.detail().to_owned())
+        check(&headers, &Doors::default()).err().map(|problem| problem.detail().to_owned())
     }
 
     #[test]

@@ -134,7 +134,7 @@ struct SandboxView {
     state: SandboxStatus,
     /// The image, snapshot or template it started from; empty for the default.
     template: String,
-    /// The API it was created through: `stead`, `e2b` or `daytona`.
+    /// The API it was created through: `stead` for this one, otherwise the name of the other API.
     origin: String,
     /// Labels set by clients.
     labels: BTreeMap<String, String>,

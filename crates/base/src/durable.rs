@@ -8,7 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::fd::{AsFd, OwnedFd},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -51,7 +51,23 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (beside, file) = write_beside(path, content)?;
     file.sync_all()?;
-    fs::rename(beside, path)?;
+    publish(&beside, path)
+}
+
+/// Replaces a file atomically by a copy of another with this mode. It is on stable storage when this returns.
+pub fn copy(from: &Path, path: &Path, mode: u32) -> io::Result<()> {
+    let beside = beside(path);
+    // A crash may have left one that cannot be written to.
+    let _ = fs::remove_file(&beside);
+    fs::copy(from, &beside)?;
+    fs::set_permissions(&beside, fs::Permissions::from_mode(mode))?;
+    File::open(&beside)?.sync_all()?;
+    publish(&beside, path)
+}
+
+/// Gives a file that was synced its name, atomically. The name is on stable storage when this returns.
+pub fn publish(synced: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(synced, path)?;
     sync_directory(open_directory(path.parent().unwrap_or(Path::new("/")))?)
 }
 
@@ -61,14 +77,20 @@ pub fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// Writes the new content under a fixed name, so that the next attempt overwrites what a crash left.
-fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
+/// The name of the new content until it is complete. It is fixed, so that the next attempt overwrites what a crash
+/// left.
+fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
+    beside.into()
+}
+
+fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
+    let beside = beside(path);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
     file.write_all(content)?;
-    Ok((beside.into(), file))
+    Ok((beside, file))
 }
 
 /// Replaces a file in a directory atomically and syncs it.
@@ -102,9 +124,23 @@ pub fn sweep_parts(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+
+    #[test]
+    fn a_copy_replaces_a_file_and_what_a_crash_left() {
+        let dir = std::env::temp_dir().join(format!("stead-durable-copy-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (from, path, left) = (dir.join("from"), dir.join("program"), dir.join("program.new"));
+        fs::write(&path, "previous").unwrap();
+        fs::write(&left, "half").unwrap();
+        fs::set_permissions(&left, fs::Permissions::from_mode(0o555)).unwrap();
+        fs::write(&from, "program").unwrap();
+        copy(&from, &path, 0o555).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"program");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o555);
+        assert!(!left.exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_file_is_replaced_atomically_or_not_changed() {

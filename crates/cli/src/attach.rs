@@ -30,10 +30,10 @@ use super::{
     raw::{RawMode, size},
     show::plain,
 };
+use base::backoff::Backoff;
 
-/// The delay before the first reconnection; it doubles with each further one.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The waits between attempts to reconnect.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Ctrl-\, the default detach key.
 pub(super) const DETACH: u8 = 0x1c;
 /// Ctrl-^, the default key that shows the status.
@@ -240,7 +240,7 @@ impl AttachSession<'_> {
 
     /// Retries until there is a connection or the user detaches.
     async fn reconnect(&mut self) -> anyhow::Result<Result<WebSocket, AttachEnd>> {
-        let mut wait = FIRST_RETRY_DELAY;
+        let mut backoff = RETRY;
         loop {
             if !self.input_open && self.role != AttachRole::Viewer {
                 return Ok(Err(AttachEnd::Detached));
@@ -254,8 +254,7 @@ impl AttachSession<'_> {
                     _ => {}
                 },
             }
-            let next = Instant::now() + wait;
-            wait = (wait * 2).min(MAX_RETRY_DELAY);
+            let next = Instant::now() + backoff.next_wait();
             loop {
                 tokio::select! {
                     () = sleep_until(next) => break,

@@ -1,6 +1,6 @@
 //! The executable as it is uploaded into sandboxes: without debug information, compressed, with its checksum.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+
+use base::durable::replace;
 
 /// Packs the executable once and caches the file.
 #[derive(Debug)]
@@ -78,12 +80,10 @@ fn pack(executable: &Path, path: &Path, sum: &Path) -> io::Result<String> {
     let mut bytes = fs::read(executable)?;
     strip(&mut bytes);
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let beside = path.with_extension("new");
-    let mut encoder = GzEncoder::new(File::create(&beside)?, Compression::new(6));
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
     encoder.write_all(&bytes)?;
-    encoder.finish()?.sync_data()?;
-    fs::rename(&beside, path)?;
-    fs::write(sum, &sha256)?;
+    replace(path, &encoder.finish()?)?;
+    replace(sum, sha256.as_bytes())?;
     Ok(sha256)
 }
 

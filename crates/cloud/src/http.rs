@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::websocket::{UpgradeError, WebSocket, upgrade};
+use base::backoff::Backoff;
 use provider::ProviderError;
 
 const MAX_ATTEMPTS: u32 = 4;
@@ -268,7 +269,7 @@ impl VendorClient {
                 Err(fault) => fault,
             };
             attempts += 1;
-            let backoff = FIRST_RETRY_DELAY * (1 << (attempts - 1));
+            let backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY).after(attempts);
             let delay = match &fault {
                 VendorFault::Busy { retry_after, .. } => retry_after.unwrap_or(backoff),
                 VendorFault::Status { status, .. } if is_transient(*status) => backoff,

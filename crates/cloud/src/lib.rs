@@ -43,9 +43,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use base::durable::replace;
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
+use base::{backoff::Backoff, durable::replace};
 use executable::{Executable, PackedExecutable};
 use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
@@ -74,9 +74,9 @@ const INSTANCE_LABEL: &str = "stead_instance";
 
 /// The deadline of a command that prepares a sandbox.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often we search for a sandbox whose creation was not confirmed; the delay doubles.
+/// How often we search for a sandbox whose creation was not confirmed, and the waits before.
 const MAX_LOOKUPS: u32 = 4;
-const FIRST_LOOKUP_DELAY: Duration = Duration::from_millis(100);
+const LOOKUPS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 /// How long a measurement is reused.
 const MEASUREMENT_TTL: Duration = Duration::from_secs(3);
 /// How long a lease waits for an unreachable host.
@@ -277,8 +277,9 @@ impl Cloud {
             Err(fault) if fault.is_unknown() || is_conflict(&fault) => fault,
             Err(fault) => return Err(fault),
         };
-        for attempt in 0..MAX_LOOKUPS {
-            sleep(FIRST_LOOKUP_DELAY * (1 << attempt)).await;
+        let mut backoff = LOOKUPS;
+        for _ in 0..MAX_LOOKUPS {
+            sleep(backoff.next_wait()).await;
             match self.sandboxes_of(&intent.instance_id).await {
                 Ok(found) => {
                     let mut found = found.into_iter();

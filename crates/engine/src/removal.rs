@@ -25,7 +25,10 @@ use crate::{
     session::Sessions,
     terminal::Terminals,
 };
-use base::event::{EventKind, Events};
+use base::{
+    backoff::Backoff,
+    event::{EventKind, Events},
+};
 use model::{LeaseId, Terminal, TerminalId, ThreadId, Timestamp};
 use store::{DeletedRows, Store, StoreError, UnfinishedRemoval};
 
@@ -33,9 +36,8 @@ use store::{DeletedRows, Store, StoreError, UnfinishedRemoval};
 const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 /// Terminals or leases of one removal that are ended at the same time.
 const CONCURRENT_ENDS: usize = 8;
-/// The wait before the first retry; it doubles with each further one.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// The waits between retries.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
 
 /// The handle to all removals under way. Cheap to clone.
 #[derive(Clone)]
@@ -294,7 +296,7 @@ where
     E: std::error::Error + 'static,
     F: Future<Output = Result<(), E>>,
 {
-    let mut backoff = INITIAL_BACKOFF;
+    let mut backoff = RETRY;
     while !left.is_empty() {
         let mut failed = Vec::new();
         let tries = left.into_iter().map(|each| {
@@ -311,8 +313,7 @@ where
         }
         left = failed;
         if !left.is_empty() {
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(MAX_BACKOFF);
+            tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 }

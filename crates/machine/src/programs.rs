@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use base::durable;
+
 /// The directory with the copies.
 #[derive(Debug)]
 pub(crate) struct Programs {
@@ -44,10 +46,8 @@ impl Programs {
         let current = self.name()?;
         let copy = self.dir.join(&current);
         if !copy.exists() {
-            let unfinished = self.dir.join(format!(".{current}"));
-            fs::copy(&self.executable, &unfinished)?;
-            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o555))?;
-            fs::rename(&unfinished, &copy)?;
+            // A power failure must not leave an empty program under this name, which is never copied again.
+            durable::copy(&self.executable, &copy, 0o555)?;
         }
         *name = Some(current.clone());
         Ok((self.dir.clone(), current))

@@ -15,11 +15,11 @@ pub async fn run(events: Events, metrics: ServerMetrics, stop: CancellationToken
     let mut listener = events.subscribe(None);
     let mut opened = HashMap::new();
     loop {
-        let heard = tokio::select! {
+        let delivery = tokio::select! {
             () = stop.cancelled() => break,
-            heard = listener.next() => heard,
+            delivery = listener.next() => delivery,
         };
-        match heard {
+        match delivery {
             Some(Delivery::Event(event)) => count(&event, &metrics, &mut opened),
             Some(Delivery::Missed(missed)) => tracing::debug!(missed, "events were missed"),
             None => break,

@@ -83,10 +83,7 @@ pub fn certificate_path(home: &Path) -> PathBuf {
 
 /// Replaces the certificate in a home directory.
 pub(super) fn write_certificate(home: &Path, pem: &str) -> std::io::Result<()> {
-    let path = certificate_path(home);
-    let beside = path.with_extension("tmp");
-    fs::write(&beside, pem)?;
-    fs::rename(&beside, &path)
+    replace(&certificate_path(home), pem.as_bytes())
 }
 
 /// Returns the address of the server of a home directory, if one is or was running.

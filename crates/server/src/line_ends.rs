@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgraded_connection_is_not_remembered_for_ever() {
+    fn an_upgraded_connection_is_parsed_up_to_a_limit() {
         let heads = Heads::new();
         heads.0.lock().read(HEAD.as_bytes());
         assert!(heads.take(&headers(Some(("upgrade", "websocket")))));

@@ -5,6 +5,8 @@
 mod runs;
 mod shells;
 
+pub use runs::now_ms;
+
 use std::fs;
 use std::io;
 use std::time::Instant;

@@ -57,7 +57,7 @@ mod zsh;
 
 pub use driver::Driver;
 pub use effect::{DriverEvent, Effect, Launch};
-pub use executor::BEGAN;
+pub use executor::{BEGAN, now_ms};
 pub use image::Image;
 pub use kind::Kind;
 pub use output::{Keep, Output, Piece};

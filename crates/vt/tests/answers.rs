@@ -91,7 +91,7 @@ fn modes_are_reported() {
         ("\x1b[?1049h\x1b[?47$p", "\x1b[?47;1$y"),
         ("\x1b[?67$p", "\x1b[?67;4$y"),
         ("\x1b[?9999$p", "\x1b[?9999;0$y"),
-        // Columns are counted by code point, and programs that ask for clusters are told so.
+        // Columns are counted by code point, and programs that ask for clusters get that answer.
         ("\x1b[?2027h\x1b[?2027$p", "\x1b[?2027;0$y"),
     ]);
 }

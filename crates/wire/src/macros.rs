@@ -15,9 +15,6 @@ macro_rules! numbers {
         }
 
         impl $name {
-            /// All values with a name.
-            pub const NAMED: &[Self] = &[$(Self::$item),*];
-
             /// The number on the wire.
             #[must_use]
             pub const fn number(self) -> $repr {
@@ -90,7 +87,8 @@ macro_rules! messages {
 
         impl $name {
             /// The type number of every message of this direction, with its name.
-            pub const TYPES: &[(u8, &str)] = &[$(($number, stringify!($item))),*];
+            #[cfg(test)]
+            pub(crate) const TYPES: &[(u8, &str)] = &[$(($number, stringify!($item))),*];
 
             /// Appends this message to `out` as one whole frame. On an error, `out` is unchanged.
             ///

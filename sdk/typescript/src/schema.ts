@@ -3033,7 +3033,7 @@ export interface components {
                 state: string;
                 /** @description The image, snapshot or template it started from; empty for the default. */
                 template: string;
-                /** @description The API it was created through: `stead`, `e2b` or `daytona`. */
+                /** @description The API it was created through: `stead` for this one, otherwise the name of the other API. */
                 origin: string;
                 /** @description Labels set by clients. */
                 labels: {
@@ -3878,7 +3878,7 @@ export interface components {
             state: string;
             /** @description The image, snapshot or template it started from; empty for the default. */
             template: string;
-            /** @description The API it was created through: `stead`, `e2b` or `daytona`. */
+            /** @description The API it was created through: `stead` for this one, otherwise the name of the other API. */
             origin: string;
             /** @description Labels set by clients. */
             labels: {

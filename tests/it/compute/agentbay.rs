@@ -198,12 +198,12 @@ fn a_quota_error_has_the_text_of_the_vendor() {
     let home = Home::new();
     let server = vendor.commander(Kind::AgentBay, vendor.address(), &home);
     let client = server.client();
-    bay(&vendor).control(&json!({"most": 0}));
+    bay(&vendor).control(&json!({"max_sessions": 0}));
     let refused = client.post("/api/threads/no/exec", json!({"command": "true"}));
     assert_eq!(refused.problem(503), "provider_unavailable");
     let words = "AgentBay answered 400 Bad Request: ExceededQuota.Session: 0 sessions are the most";
     assert!(refused.text().contains(words), "{}", refused.text());
-    bay(&vendor).control(&json!({"most": 1}));
+    bay(&vendor).control(&json!({"max_sessions": 1}));
     assert_eq!(stdout(&client, "yes", "echo fine"), "fine\n");
     end(&vendor, Kind::AgentBay, &server, &["no", "yes"]);
 }

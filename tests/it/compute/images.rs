@@ -144,7 +144,7 @@ fn a_sandbox_starts_from_an_image_of_a_registry_and_keeps_it() {
 }
 
 #[test]
-fn a_refusal_of_a_registry_is_told_from_its_silence() {
+fn a_refusal_by_a_registry_and_a_timeout_are_different_errors() {
     let home = Home::new();
     let missing = Check::inspect(&namespace(home.path())).missing();
     if !missing.is_empty() {

@@ -78,7 +78,7 @@ pub struct World {
 }
 
 pub fn local(home: &Path) -> Local {
-    Local::with_executable(home, Path::new(env!("CARGO_BIN_EXE_stead")))
+    Local::beneath(home, "run", Path::new(env!("CARGO_BIN_EXE_stead")))
 }
 
 pub fn namespace(home: &Path) -> Namespace {

@@ -81,7 +81,7 @@ fn without_cgroup() -> Fixture {
     let script = format!("#!/bin/sh\nexec {} \"$@\" --no-cgroup\n", env!("CARGO_BIN_EXE_stead"));
     std::fs::write(&executable, script).unwrap();
     std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).unwrap();
-    let provider = Arc::new(Local::with_executable(home.path(), &executable));
+    let provider = Arc::new(Local::beneath(home.path(), "run", &executable));
     Fixture { vendor: None, home, provider }
 }
 

@@ -5,11 +5,12 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, TerminalRuntime, VendorKey};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::stand_in::{self, StandIn};
@@ -280,12 +281,12 @@ impl Proxy {
 
     /// Injects these faults into the next requests that start with these texts, in this order.
     pub fn harm(&self, plan: &[(&'static str, Harm)]) {
-        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan.to_vec();
+        *self.plan.lock() = plan.to_vec();
     }
 
     /// Returns the faults that have not happened yet.
     pub fn left(&self) -> Vec<(&'static str, Harm)> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.plan.lock().clone()
     }
 }
 
@@ -318,7 +319,7 @@ fn pass(
     let end = if upgrade { "connection: upgrade\r\n\r\n" } else { "connection: close\r\n\r\n" };
     head.push_str(end);
     let harm = {
-        let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plan = plan.lock();
         let first = plan.first().is_some_and(|(start, _)| head.starts_with(start));
         first.then(|| plan.remove(0).1)
     };

@@ -153,8 +153,8 @@ fn no_value_of_any_field_causes_a_server_error() {
                 }
                 body[&property] = value.clone();
                 let answer = world.send(&method, &path, &body);
-                let said = answer.text();
-                assert!(answer.status < 500, "{method} {path} {property}={value}: {said}");
+                let body_text = answer.text();
+                assert!(answer.status < 500, "{method} {path} {property}={value}: {body_text}");
                 if answer.status >= 400 {
                     answer.problem(answer.status);
                 }
@@ -184,8 +184,8 @@ fn invalid_names_and_queries_are_refused_with_a_detail() {
                 target.replace_range(from..=to, name);
             }
             let answer = client.request(&method, &target).send();
-            let said = answer.text();
-            assert!((400..500).contains(&answer.status), "{method} {target}: {said}");
+            let body_text = answer.text();
+            assert!((400..500).contains(&answer.status), "{method} {target}: {body_text}");
             answer.problem(answer.status);
         }
     }
@@ -197,8 +197,8 @@ fn invalid_names_and_queries_are_refused_with_a_detail() {
         let target = world.target(&path);
         for query in ["limit=0", "limit=x", "cursor=!", "from=-1", "from=99999999999999999999"] {
             let answer = client.get(&format!("{target}?{query}"));
-            let said = answer.text();
-            assert!(answer.status < 500, "{target}?{query}: {said}");
+            let body_text = answer.text();
+            assert!(answer.status < 500, "{target}?{query}: {body_text}");
             if answer.status >= 400 {
                 answer.problem(answer.status);
             }

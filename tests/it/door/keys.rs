@@ -45,7 +45,7 @@ fn twenty_at_once_with_one_key_are_one_request() {
 }
 
 #[test]
-fn a_bad_key_is_named() {
+fn an_invalid_idempotency_key_is_reported() {
     let home = Home::new();
     let server = Server::start(&home);
     let answer = link(&server, &"x".repeat(256), b"");

@@ -89,18 +89,19 @@ fn a_browser_that_is_not_signed_in_gets_a_page_that_says_how() {
     assert_eq!(visit(target).status, 303);
     let pages = ["/docs/api", "/metrics", "/openapi.json", "/no/such/page"];
     let pages = pages.map(|page| (page, "No valid token"));
-    for (target, said) in [(target, "This sign-in link was used")].into_iter().chain(pages) {
+    for (target, reason) in [(target, "This sign-in link was used")].into_iter().chain(pages) {
         let page = visit(target);
         assert_eq!(page.status, 401, "{target}");
         assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
         let text = page.text();
-        for part in ["<h1>Sign in to Stead</h1>", said, "<code>stead login</code>", "href=\"/\""] {
+        for part in ["<h1>Sign in to Stead</h1>", reason, "<code>stead login</code>", "href=\"/\""]
+        {
             assert!(text.contains(part), "{target}: {text}");
         }
         // Programs get a problem.
         assert_eq!(server.stranger().get(target).problem(401), "unauthorized");
     }
-    // Pages of the server only: requests of the API answer in JSON whatever they accept.
+    // Only pages of the server respond in HTML: the API always responds in JSON.
     for target in ["/api/threads", "/session/main", "/mcp"] {
         assert_eq!(visit(target).problem(401), "unauthorized", "{target}");
     }

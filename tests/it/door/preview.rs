@@ -156,7 +156,7 @@ fn the_program_behind_a_link_receives_no_credential_of_the_owner() {
 }
 
 #[test]
-fn a_link_to_the_server_itself_is_not_followed_for_ever() {
+fn a_link_to_the_port_of_the_server_opens_nothing() {
     let home = Home::new();
     let server = Server::start(&home);
     start_threads(&server, &["main"]);

@@ -239,6 +239,14 @@ fn no_route_is_open_without_a_key() {
 }
 
 #[test]
+fn the_header_that_names_a_sandbox_is_accepted_once() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let request = server.client().request("GET", "/api/sandboxes").header("e2b-sandbox-id", "x");
+    assert_eq!(request.header("e2b-sandbox-id", "y").send().problem(400), "invalid_header");
+}
+
+#[test]
 fn no_route_of_daytona_is_open_without_the_token() {
     let home = Home::new();
     let server = Server::start(&home);

@@ -42,6 +42,6 @@ fn a_second_server_does_not_start_in_the_same_home() {
     let path = home.path().to_str().unwrap();
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--home", path], &[]);
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains(&format!("pid {}", server.pid())), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains(&format!("pid {}", server.pid())), "{errors}");
 }

@@ -13,8 +13,8 @@ fn beneath(home: &Home, unshare: &str, script: &str) -> Option<Server> {
     let script = format!("{script} && exec \"$0\" \"$@\"");
     match Server::start_beneath(home, &["unshare", unshare, "sh", "-c", &script]) {
         Ok(server) => Some(server),
-        Err(said) => {
-            eprintln!("skipped: no namespace of one's own can be had here: {said}");
+        Err(error) => {
+            eprintln!("skipped: this process may not create a namespace: {error}");
             None
         }
     }
@@ -29,9 +29,14 @@ fn shells_run_commands_where_no_inotify_instance_is_left() {
     assert_eq!(exec(&client, "t", "cd /usr; export A=1; echo first")["stdout"], "first\n");
     assert_eq!(exec(&client, "t", "echo $A; pwd; false")["stdout"], "1\n/usr\n");
     // Output to the command's own descriptors, and directly to the terminal.
-    let said = exec(&client, "t", "echo to the screen > /dev/tty; echo out; echo err >&2; exit 3");
-    assert_eq!((&said["stdout"], &said["stderr"]), (&json!("out\n"), &json!("err\n")), "{said}");
-    assert_eq!(said["exit_code"], 3, "{said}");
+    let receipt =
+        exec(&client, "t", "echo to the screen > /dev/tty; echo out; echo err >&2; exit 3");
+    assert_eq!(
+        (&receipt["stdout"], &receipt["stderr"]),
+        (&json!("out\n"), &json!("err\n")),
+        "{receipt}"
+    );
+    assert_eq!(receipt["exit_code"], 3, "{receipt}");
     // The shell that ended is replaced by one with its state.
     assert_eq!(exec(&client, "t", "echo $A; pwd")["stdout"], "1\n/usr\n");
     let terminal = open(&client, "t", json!({}));
@@ -50,13 +55,13 @@ fn a_machine_without_pseudo_terminals_is_named_as_such() {
         open(&client, "t", json!({"cmd": ["cat"]}));
     }
     let refused = client.post("/api/threads/t/terminals", json!({"cmd": ["cat"]}));
-    let said = refused.text();
+    let detail = refused.text();
     assert_eq!(refused.problem(503), "out_of_terminals");
-    assert!(said.contains("no pseudo-terminals left"), "{said}");
+    assert!(detail.contains("no pseudo-terminals left"), "{detail}");
 }
 
 #[test]
-fn a_file_beyond_the_limit_of_its_size_is_an_error_and_not_the_end_of_the_server() {
+fn a_file_beyond_the_size_limit_is_an_error_and_the_server_keeps_running() {
     if !has_sandboxes() {
         return;
     }
@@ -68,9 +73,9 @@ fn a_file_beyond_the_limit_of_its_size_is_an_error_and_not_the_end_of_the_server
     let limit = Rlimit { current: Some(32 << 20), maximum: Some(32 << 20) };
     prlimit(Pid::from_raw(server.pid()), Resource::Fsize, limit).unwrap();
     let refused = client.post("/api/threads/t/exec", json!({"command": "true"}));
-    let said = refused.text();
+    let detail = refused.text();
     assert_eq!(refused.problem(503), "provider_unavailable");
-    assert!(said.contains("File too large"), "{said}");
+    assert!(detail.contains("File too large"), "{detail}");
     client.get("/healthz").expect_status(200);
     client.put("/api/threads/u", json!({"provider": "local"})).expect_success();
     assert_eq!(exec(&client, "u", "echo runs")["stdout"], "runs\n");

@@ -202,7 +202,7 @@ fn state_stays_across_a_pause_a_dead_shell_a_dead_host_and_a_destroyed_lease() {
 }
 
 #[test]
-fn a_lease_is_shared_by_threads_and_goes_with_the_last() {
+fn a_lease_is_shared_by_threads_and_ends_with_the_last() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

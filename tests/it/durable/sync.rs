@@ -25,11 +25,11 @@ fn fail_syncs(server: &Server) -> Option<Child> {
             return None;
         }
     };
-    let mut said = String::new();
+    let mut messages = String::new();
     let mut stderr = BufReader::new(strace.stderr.take().unwrap());
-    while !said.contains("attached") {
-        if stderr.read_line(&mut said).unwrap() == 0 {
-            eprintln!("skipped: strace may not look at the server: {said}");
+    while !messages.contains("attached") {
+        if stderr.read_line(&mut messages).unwrap() == 0 {
+            eprintln!("skipped: strace is not permitted to attach to the server: {messages}");
             strace.wait().unwrap();
             return None;
         }
@@ -53,9 +53,9 @@ fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
     // The disk works again, but it is unknown what was lost.
     for name in ["later", "again"] {
         let refused = client.put(&format!("/api/threads/{name}"), json!({}));
-        let said = refused.text();
+        let detail = refused.text();
         assert_eq!(refused.problem(503), "store_unavailable");
-        assert!(said.contains("until the server is restarted"), "{said}");
+        assert!(detail.contains("until the server is restarted"), "{detail}");
     }
     client.get("/api/threads/before").expect(200);
     assert!(server.log().contains("no more changes are accepted"), "{}", server.log());

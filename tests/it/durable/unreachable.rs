@@ -42,13 +42,13 @@ fn exec(client: &Client, thread: &str, command: &str) -> Value {
 
 /// Waits until a thread's shell responds again with its state.
 fn responds_again(client: &Client, thread: &str) {
-    let said = wait_for("the shell to answer", || {
+    let receipt = wait_for("the shell to answer", || {
         let body = json!({"command": "echo $KEPT"});
         let answer = client.post(&format!("/api/threads/{thread}/exec"), body);
         if answer.status == 200 { Ok(answer.json()) } else { Err(answer.status) }
     });
-    assert_eq!(said["stdout"], format!("{thread}\n"), "{said}");
-    assert_eq!(said["shell_restarted"], false, "{said}");
+    assert_eq!(receipt["stdout"], format!("{thread}\n"), "{receipt}");
+    assert_eq!(receipt["shell_restarted"], false, "{receipt}");
     assert_eq!(lease(client, thread)["reachable"], true);
 }
 

@@ -108,7 +108,7 @@ fn a_caller_that_disconnects_changes_nothing() {
 }
 
 #[test]
-fn a_hand_off_goes_with_its_terminal() {
+fn a_hand_off_is_deleted_with_its_terminal() {
     let world = World::new();
     let client = world.client();
     let other = client.post("/api/threads/t/terminals", json!({})).expect(201);

@@ -109,7 +109,7 @@ impl Server {
             .args(arguments)
             .envs(environment.iter().copied());
         Server::begin(home, command, !arguments.contains(&"--no-auth"))
-            .unwrap_or_else(|said| panic!("{said}"))
+            .unwrap_or_else(|output| panic!("{output}"))
     }
 
     /// Starts it under another program, which injects faults. Returns its output if it failed before it

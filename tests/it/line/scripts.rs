@@ -68,8 +68,8 @@ fn a_copy_that_cannot_be_made_is_refused_with_the_reason() {
     let local = home.path().join("local");
     std::fs::create_dir(&local).unwrap();
     let check = |source: &str, destination: &str, reason: &str| {
-        let said = refused(&home, &["cp", source, destination]);
-        assert!(said.contains(reason), "{source} to {destination}: {said}");
+        let error = refused(&home, &["cp", source, destination]);
+        assert!(error.contains(reason), "{source} to {destination}: {error}");
     };
     check("a", "b", "neither side is a thread");
     check("main:a", "main:b", "one side must be a file of this machine");

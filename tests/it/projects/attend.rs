@@ -50,7 +50,7 @@ impl World {
 }
 
 #[test]
-fn the_last_to_leave_stops_the_instance_and_whoever_returns_has_the_same_shell() {
+fn the_last_client_to_leave_stops_the_instance_and_the_next_has_the_same_shell() {
     let world = stopping(json!({"stop_on_disconnect": true}));
     world.exec("cd /tmp; export GREETING=hello; secret=42; f() { echo $secret; }");
     let before = world.instance();
@@ -103,7 +103,7 @@ fn a_command_that_runs_keeps_the_instance_until_it_ends() {
 }
 
 #[test]
-fn without_recreation_a_return_only_looks_and_a_command_starts_it() {
+fn without_recreation_only_a_command_starts_the_instance() {
     let config = json!({"stop_on_disconnect": true, "recreate_on_reconnect": false});
     let world = stopping(config);
     world.exec("cd /tmp; echo a line that stays");
@@ -125,7 +125,7 @@ fn without_recreation_a_return_only_looks_and_a_command_starts_it() {
 }
 
 #[test]
-fn by_default_the_shell_runs_on_when_everybody_leaves() {
+fn by_default_the_shell_keeps_running_without_clients() {
     let world = world_with(&[], &[("STEAD_PROJECT_DISCONNECT_GRACE", "0s")]);
     world.exec("true");
     let before = world.instance();
@@ -140,7 +140,7 @@ fn by_default_the_shell_runs_on_when_everybody_leaves() {
 }
 
 #[test]
-fn a_server_that_was_killed_stops_what_everybody_has_left() {
+fn a_restarted_server_stops_an_instance_without_clients() {
     let mut world = stopping(json!({"stop_on_disconnect": true}));
     world.exec("cd /tmp");
     let (socket, _) = world.attach();

@@ -46,10 +46,10 @@ impl Killer {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        said.read_line(&mut line).unwrap();
+        let mut messages = BufReader::new(child.stderr.take().unwrap());
+        messages.read_line(&mut line).unwrap();
         assert!(line.contains("attached"), "strace printed {line:?}");
-        std::thread::spawn(move || drop(said.read_to_string(&mut String::new())));
+        std::thread::spawn(move || drop(messages.read_to_string(&mut String::new())));
         Killer(child)
     }
 }
@@ -241,7 +241,7 @@ fn a_snapshot_loses_nothing() {
 }
 
 #[test]
-fn what_is_moved_is_here_or_there() {
+fn a_moved_file_is_at_its_source_or_at_its_destination() {
     if !can_trace() {
         return;
     }

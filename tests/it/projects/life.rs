@@ -74,9 +74,9 @@ fn a_second_server_on_a_home_is_refused_with_the_pid_of_the_first() {
     let path = home.path().to_str().unwrap().to_owned();
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--home", &path, "--provider", "local"];
     let second = run(&arguments, &[("HOME", &path), ("PATH", "/usr/bin:/bin")]);
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success());
-    assert!(said.contains(&server.pid().to_string()) && said.contains(&path), "{said}");
+    assert!(error.contains(&server.pid().to_string()) && error.contains(&path), "{error}");
     server.client().get("/api/projects").expect(200);
     server.kill();
     drop(Server::start_with(&home, &["--provider", "local"]));
@@ -154,7 +154,7 @@ fn peak_kb(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_large_file_goes_in_and_out_with_little_memory() {
+fn a_large_file_is_copied_with_little_memory() {
     let mebibytes: u64 = if std::env::var_os("STEAD_SOAK").is_some() { 1024 } else { 192 };
     let world = world();
     world.write("/workspace/small", b"x").expect(201);

@@ -42,7 +42,7 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
     World { home, server, client, project, environment }
 }
 
-/// Makes it that nothing was done in a project for so many days; the server may be up or down.
+/// Sets the last use of a project to a number of days ago. The server may be running or not.
 fn backdate(home: &std::path::Path, project: &str, days: i64) {
     let db = crate::harness::database(home);
     let by = days * 86_400 * 1_000_000;
@@ -217,7 +217,7 @@ fn no_path_leaves_its_route() {
 }
 
 #[test]
-fn a_watcher_is_told_of_files_and_memories() {
+fn changes_of_files_and_memories_are_watched() {
     let world = world();
     let watch = |path: &str| {
         let target = format!("/api/threads/t/fs/watch?recursive=true&path={path}");

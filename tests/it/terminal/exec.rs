@@ -36,7 +36,7 @@ fn a_receipt_has_the_outcome_and_the_changes() {
 }
 
 #[test]
-fn output_can_be_read_by_offset_while_it_comes_and_afterwards() {
+fn output_can_be_read_by_offset_during_and_after_the_command() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();

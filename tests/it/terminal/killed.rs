@@ -87,7 +87,7 @@ fn a_command_whose_host_is_killed_runs_once_or_is_lost() {
 }
 
 #[test]
-fn a_command_whose_shell_or_its_keeper_is_killed_runs_once() {
+fn a_command_whose_shell_or_session_leader_is_killed_runs_once() {
     let home = Home::new();
     let server = Server::start(&home);
     let client = server.client();
@@ -104,8 +104,8 @@ fn a_command_whose_shell_or_its_keeper_is_killed_runs_once() {
             let mark = home.path().join(format!("mark-{round}-{wait}-{parent}"));
             let (answer, ran) = marked(&client, &mark, || {
                 let_pass(Duration::from_millis(wait));
-                // The shell's parent is the host where there is no keeper: that is another test's.
-                let pid = if parent && is_keeper(pids[1]) { pids[1] } else { pids[0] };
+                // Without a session leader the parent of the shell is the host, which another test kills.
+                let pid = if parent && is_session_leader(pids[1]) { pids[1] } else { pids[0] };
                 let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
             });
             check(&answer, ran);
@@ -202,9 +202,9 @@ fn commands_are_answered_however_often_their_shells_are_killed() {
     assert_eq!(after["stdout"], "runs\n", "{after}");
 }
 
-fn is_keeper(pid: i32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.contains("keeper")
+fn is_session_leader(pid: i32) -> bool {
+    let name = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    name.starts_with(b"stead-leader")
 }
 
 #[test]

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::{open, shows};
 use crate::harness::{Home, Server};
 
-/// Asks for a checksum of "ab", then where the cursor is, and shows what came before that answer's end.
+/// Requests a checksum of "ab", then the position of the cursor, and prints the answers up to the final `R`.
 const ASK: &str = r#"stty raw -echo
 printf 'ab\033[1;1;1;1;1;2*y\033[6n'
-IFS= read -r -d R heard
+IFS= read -r -d R answer
 stty sane
-printf '\r\nheard %q\r\n' "$heard"
+printf '\r\nheard %q\r\n' "$answer"
 sleep 60"#;
 
 fn check_response(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
@@ -18,7 +18,7 @@ fn check_response(arguments: &[&str], environment: &[(&str, &str)], expected: &s
     let server = Server::start_as(&home, arguments, environment);
     let client = server.client();
     let id = open(&client, "asks", json!({"cmd": ["bash", "-c", ASK]}));
-    shows(&client, &id, &format!("heard {expected}"));
+    shows(&client, &id, &format!("answer {expected}"));
 }
 
 #[test]

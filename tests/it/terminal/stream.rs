@@ -34,7 +34,7 @@ fn every_byte_value_reaches_every_kind_of_client_as_it_is() {
         match socket.next() {
             Frame::Bytes(_) if std::mem::take(&mut picture) => {}
             Frame::Bytes(bytes) => seen.extend(bytes),
-            Frame::Control(said) => picture = said["type"] == "snapshot",
+            Frame::Control(message) => picture = message["type"] == "snapshot",
             Frame::Closed => panic!("closed after {seen:?}"),
         }
     }
@@ -71,7 +71,7 @@ fn one_client_drives_and_another_takes_over() {
     let id = open(&client, "s", json!({"cmd": ["cat"]}));
     let control = |socket: &mut crate::harness::Socket, kind: &str| loop {
         match socket.next() {
-            Frame::Control(said) if said["type"] == kind => return said,
+            Frame::Control(message) if message["type"] == kind => return message,
             Frame::Control(_) | Frame::Bytes(_) => {}
             Frame::Closed => panic!("closed before {kind}"),
         }
@@ -160,12 +160,12 @@ fn a_recording_is_complete() {
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((&lines[0]["version"], &lines[0]["width"]), (&json!(2), &json!(50)));
-        let said: String = lines[1..]
+        let text: String = lines[1..]
             .iter()
             .filter(|line| line[1] == "o")
             .map(|line| line[2].as_str().unwrap())
             .collect();
-        assert_eq!(said, "a\u{fffd}é");
+        assert_eq!(text, "a\u{fffd}é");
         match lines.last() {
             Some(line) if line[1] == "r" && line[2] == "60x12" => Ok(()),
             other => Err(other.cloned()),

@@ -25,21 +25,49 @@ pub fn product_folders() -> Vec<String> {
     std::iter::once("src".to_owned()).chain(crates).collect()
 }
 
+/// The folders of tests and benchmarks in Rust.
+pub fn folders_of_tests() -> Vec<String> {
+    let of_crates = crates()
+        .into_iter()
+        .flat_map(|name| ["tests", "benches"].map(|it| format!("crates/{name}/{it}")));
+    ["tests", "benches"].map(str::to_owned).into_iter().chain(of_crates).collect()
+}
+
+/// The Rust files of a folder.
 pub fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let (mut folders, mut found) = (vec![root().join(folder)], Vec::new());
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(folder) else { continue };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            if path.is_dir() {
-                // Build output is not source.
-                if path.file_name().is_none_or(|name| name != "target") {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push((path.clone(), fs::read_to_string(path).unwrap()));
-            }
-        }
+    let found = paths(folder).into_iter().filter(|path| is_kind(path, &["rs"]));
+    found.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The pages and scripts of a folder, or one page.
+pub fn texts(folder: &str) -> Vec<(PathBuf, String)> {
+    let kinds = ["md", "py", "mjs", "sh", "toml", "ts", "mts"];
+    let is_text = |path: &PathBuf| path.extension().is_none() || is_kind(path, &kinds);
+    let found = paths(folder).into_iter().filter(is_text);
+    // A file without an extension may be a program.
+    found.filter_map(|path| Some((path.clone(), fs::read_to_string(path).ok()?))).collect()
+}
+
+fn is_kind(path: &Path, kinds: &[&str]) -> bool {
+    path.extension().is_some_and(|extension| kinds.iter().any(|kind| extension == *kind))
+}
+
+/// The files in a folder and in its folders, without hidden ones and those that tools generate.
+fn paths(folder: &str) -> Vec<PathBuf> {
+    const GENERATED: [&str; 5] = ["__pycache__", "dist", "node_modules", "target", "public"];
+    let (mut left, mut found) = (vec![root().join(folder)], Vec::new());
+    while let Some(path) = left.pop() {
+        let Ok(entries) = fs::read_dir(&path) else {
+            found.push(path);
+            continue;
+        };
+        let is_source = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !name.starts_with('.') && !GENERATED.contains(&&*name)
+        };
+        left.extend(entries.flatten().map(|entry| entry.path()).filter(is_source));
     }
+    found.retain(|path| path.is_file());
     found.sort();
     found
 }

@@ -24,8 +24,8 @@ TASKS = {
     ),
     # A program that the agent started still runs when the verifier looks.
     "serve": (
-        "mkfifo ask reply\nnohup bash -c 'read word < ask; echo heard $word > reply' > /dev/null 2>&1 &",
-        f'echo you > ask\n[ "$(cat reply)" = "heard you" ] && echo 1 > {REWARD}.txt',
+        "mkfifo ask reply\nnohup bash -c 'read word < ask; echo received $word > reply' > /dev/null 2>&1 &",
+        f'echo you > ask\n[ "$(cat reply)" = "received you" ] && echo 1 > {REWARD}.txt',
         {"reward": 1},
     ),
     # The verifier has files of its own, and more than one reward.

@@ -45,7 +45,13 @@ pub async fn receive(app: &Adapter, hash: &str, body: Body) -> Result<(), Proble
     let path = path(&app.settings.home, hash)?;
     let part = path.with_extension(format!("{}.{PART_EXTENSION}", uuid::Uuid::now_v7().simple()));
     let stored = match write(app, &part, body).await {
-        Ok(()) => tokio::fs::rename(&part, &path).await.map_err(|error| failed(&error)),
+        Ok(()) => {
+            let (part, path) = (part.clone(), path.clone());
+            match base::task::blocking(move || base::durable::publish(&part, &path)).await {
+                Ok(published) => published.map_err(|error| failed(&error)),
+                Err(error) => Err(failed(&io::Error::other(error))),
+            }
+        }
         Err(problem) => Err(problem),
     };
     if stored.is_err() {

@@ -223,8 +223,8 @@ async fn faults_are_reported_or_retried() {
         stand_in.harm(&[(plane, "busy"), (plane, "throttled")]);
         assert_eq!(output(&bay, &sandbox, "echo again").await, "again\n");
         // A refusal has the vendor's message.
-        stand_in.control(&json!({"most": 1}));
-        let fault = bay.create("", &labels("most"), &Value::Null).await.unwrap_err();
+        stand_in.control(&json!({"max_sessions": 1}));
+        let fault = bay.create("", &labels("limit"), &Value::Null).await.unwrap_err();
         assert!(!fault.is_unknown() && fault.to_string().contains("1 sessions are the most"));
         stand_in.control(&json!({"vanish": sandbox.id}));
         let fault = bay.run(&sandbox, &command("true")).await.unwrap_err();

@@ -12,11 +12,11 @@ use super::spool::{
     self, CommandDir, CommandFiles, MAX_INLINE_BYTES, MAX_STATE_BYTES, SpoolStatus, StatusReport,
     StreamName, StreamOffsets, WaitFor,
 };
+use base::backoff::Backoff;
 use provider::ProviderError;
 
-/// The delay after a failed call; it doubles with each further one.
-pub(super) const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// The waits after failed calls.
+pub(super) const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// How much longer than its time limit a command may take to start.
 const START_GRACE: Duration = Duration::from_secs(120);
@@ -79,7 +79,7 @@ impl InstanceLink {
         text: &str,
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<T, InstanceGone> {
-        let (mut wait, mut never_ran) = (FIRST_RETRY_DELAY, true);
+        let (mut backoff, mut never_ran) = (RETRY, true);
         loop {
             self.ready().await?;
             match self.commands.run(text.to_owned()).await {
@@ -93,21 +93,19 @@ impl InstanceLink {
                 Err(error) => self.failed(&error).map_err(|_| InstanceGone { never_ran })?,
             }
             never_ran = false;
-            sleep(wait).await;
-            wait = (wait * 2).min(MAX_RETRY_DELAY);
+            sleep(backoff.next_wait()).await;
         }
     }
 
     async fn put(&self, path: &str, bytes: &[u8]) -> Result<(), InstanceGone> {
-        let mut wait = FIRST_RETRY_DELAY;
+        let mut backoff = RETRY;
         loop {
             self.ready().await?;
             match self.commands.put(path, bytes.to_vec()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => self.failed(&error)?,
             }
-            sleep(wait).await;
-            wait = (wait * 2).min(MAX_RETRY_DELAY);
+            sleep(backoff.next_wait()).await;
         }
     }
 

@@ -14,10 +14,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::follow::{
-    CommandReport, FIRST_RETRY_DELAY, Follower, InstanceGone, InstanceLink, MAX_RETRY_DELAY,
-    RemoteEnding,
-};
+use super::follow::{CommandReport, Follower, InstanceGone, InstanceLink, RETRY, RemoteEnding};
 use super::instance::{PtyEvent, PtyInput, PtyRequest, RemotePty};
 use super::spool::{self, CommandFiles, SpoolStatus, TERMINAL_MARK, WaitFor};
 use provider::ProviderError;
@@ -147,7 +144,7 @@ impl ProgramRunner {
     async fn open(&self) -> Result<Option<RemotePty>, InstanceGone> {
         // Marked as a process of the terminal, so that closing the terminal ends the PTY as well.
         let env = vec![(TERMINAL_MARK.to_owned(), self.follower.terminal.clone())];
-        let (mut wait, request) = (FIRST_RETRY_DELAY, PtyRequest::New { size: self.size, env });
+        let (mut backoff, request) = (RETRY, PtyRequest::New { size: self.size, env });
         for _ in 0..MAX_PTYS {
             self.follower.link.ready().await?;
             match self.follower.link.commands.open_pty(&request).await {
@@ -155,15 +152,14 @@ impl ProgramRunner {
                 Err(ProviderError::Gone { .. }) => return Err(InstanceGone { never_ran: true }),
                 Err(error) => tracing::info!(%error, "cannot open a PTY; retrying"),
             }
-            sleep(wait).await;
-            wait = (wait * 2).min(MAX_RETRY_DELAY);
+            sleep(backoff.next_wait()).await;
         }
         Ok(None)
     }
 
     /// Connects to the PTY with this id; `None` if it no longer exists.
     async fn connect(&self, id: &str) -> Result<Option<RemotePty>, InstanceGone> {
-        let (mut wait, request) = (FIRST_RETRY_DELAY, PtyRequest::Existing(id.to_owned()));
+        let (mut backoff, request) = (RETRY, PtyRequest::Existing(id.to_owned()));
         loop {
             self.follower.link.ready().await?;
             match self.follower.link.commands.open_pty(&request).await {
@@ -176,8 +172,7 @@ impl ProgramRunner {
                 Err(ProviderError::Gone { .. }) => return Err(InstanceGone { never_ran: false }),
                 Err(error) => tracing::debug!(%error, "cannot connect to a PTY; retrying"),
             }
-            sleep(wait).await;
-            wait = (wait * 2).min(MAX_RETRY_DELAY);
+            sleep(backoff.next_wait()).await;
         }
     }
 

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use host::log::Log;
-use shell::{Keep, Output, ScreenCopy, State, remote};
+use shell::{Keep, Output, ScreenCopy, State, now_ms, remote};
 use tokio::sync::{mpsc, watch};
 use wire::{
     CommandInfo, Event, Phase, RecordKind, Request, Sections, Shell, StdinMode, TerminalInfo,
@@ -497,9 +496,4 @@ fn with_returns(bytes: &[u8]) -> Vec<u8> {
         shown.push(byte);
     }
     shown
-}
-
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(0)
 }

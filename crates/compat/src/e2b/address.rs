@@ -21,6 +21,8 @@ use api::key::Operation;
 use model::{Env, ThreadId};
 use store::SandboxRecord;
 
+/// The header that names the sandbox of a request.
+pub const SANDBOX_ID: &str = "e2b-sandbox-id";
 /// The port of the daemon in every sandbox.
 const DAEMON_PORT: u16 = 49_983;
 
@@ -115,7 +117,7 @@ fn addressed(host: &Authority, headers: &HeaderMap) -> Option<Addressed> {
     if let Some((port, id, _)) = split_host(host) {
         return Some(Addressed { id, port });
     }
-    let id = sandbox_id(header(headers, "e2b-sandbox-id")?)?;
+    let id = sandbox_id(header(headers, SANDBOX_ID)?)?;
     let port = header(headers, "e2b-sandbox-port").and_then(|port| port.parse().ok());
     Some(Addressed { id, port: port.unwrap_or(DAEMON_PORT) })
 }

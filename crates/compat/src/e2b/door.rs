@@ -56,6 +56,10 @@ impl Door for E2bDoor {
         Some(SandboxProgram { sandbox, answer: Box::new(answer) })
     }
 
+    fn single_headers(&self) -> &'static [&'static str] {
+        &[address::SANDBOX_ID]
+    }
+
     fn credential(&self, request: &mut Request, host: &Authority) -> Credential {
         let path = request.uri().path().to_owned();
         if template::upload::may_upload(&self.app, request.method(), request.uri()) {

@@ -13,14 +13,14 @@ use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::Handoffs;
+use base::backoff::Backoff;
 use model::{Handoff, HandoffEvent, HandoffId, Notice};
 use store::StoreError;
 
 /// Notifications that are sent at the same time.
 const CONCURRENT_NOTIFICATIONS: usize = 4;
-/// The delay after the first failed attempt; it doubles with each further one.
-const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// The waits after failed attempts.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// How often the store is asked although nothing is known to be pending.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,7 @@ pub struct NotifyError {
 
 /// The failed attempts of one notification.
 pub(super) struct Attempts {
-    count: u32,
+    backoff: Backoff,
     retry_at: Instant,
 }
 
@@ -76,7 +76,7 @@ impl Handoffs {
             Ok(open) => open,
             Err(error) => {
                 tracing::warn!(%error, "cannot find the pending notifications yet");
-                return FIRST_RETRY_DELAY;
+                return RETRY.after(1);
             }
         };
         let pending: Vec<Handoff> =
@@ -100,9 +100,8 @@ impl Handoffs {
                 failed.remove(&id);
                 continue;
             }
-            let attempts = failed.entry(id).or_insert(Attempts { count: 0, retry_at: now });
-            attempts.retry_at = Instant::now() + retry_delay(attempts.count);
-            attempts.count += 1;
+            let attempts = failed.entry(id).or_insert(Attempts { backoff: RETRY, retry_at: now });
+            attempts.retry_at = Instant::now() + attempts.backoff.next_wait();
         }
         let next = failed.values().map(|attempts| attempts.retry_at).min();
         let until_retry = next.map(|at| at.saturating_duration_since(Instant::now()));
@@ -125,20 +124,5 @@ impl Handoffs {
                 false
             }
         }
-    }
-}
-
-fn retry_delay(failures: u32) -> Duration {
-    FIRST_RETRY_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_RETRY_DELAY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_delay_doubles_up_to_a_limit() {
-        let delays: Vec<u64> = [0, 1, 2, 8, 9, 1000].map(|n| retry_delay(n).as_secs()).to_vec();
-        assert_eq!(delays, [1, 2, 4, 256, 300, 300]);
     }
 }

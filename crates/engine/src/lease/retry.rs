@@ -4,6 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
+use base::backoff::Backoff;
+
 /// The limits of retrying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -33,8 +35,7 @@ impl RetryPolicy {
     /// Returns the wait after this many failures, or the provider's `retry_after` if that is longer. A
     /// provider cannot ask for more than five times `max_backoff`.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>) -> Duration {
-        let doubled = self.initial_backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        let own = doubled.min(self.max_backoff);
+        let own = Backoff::new(self.initial_backoff, self.max_backoff).after(failures);
         retry_after.map_or(own, |requested| requested.clamp(own, self.max_backoff * 5))
     }
 }

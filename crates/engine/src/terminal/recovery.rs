@@ -20,9 +20,10 @@ use super::error::TerminalError;
 use super::link::{HostLink, SilenceLimits};
 use super::terminals::Terminals;
 use crate::lease::{LeaseError, RunningInstance};
+use base::backoff::Backoff;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
 
-/// The first wait between two attempts to reconnect; it doubles with each.
+/// The first wait between two attempts to reconnect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Hosts that are contacted at the same time when the server starts.
@@ -187,7 +188,9 @@ impl Terminals {
         let began = Instant::now();
         let mut tried = Some(tried);
         let mut deadline = tokio::time::Instant::now() + timeout;
-        let (mut same, mut wait) = (false, INITIAL_BACKOFF);
+        let mut same = false;
+        let max_backoff = (timeout / 100).clamp(INITIAL_BACKOFF, MAX_BACKOFF);
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, max_backoff);
         loop {
             if let Some(instance) = instance {
                 let _ = self.0.leases.lost(lease, instance).await;
@@ -247,10 +250,9 @@ impl Terminals {
                 break;
             }
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(backoff.next_wait()) => {}
                 () = self.0.stopping.cancelled() => return,
             }
-            wait = (wait * 2).min((timeout / 100).clamp(INITIAL_BACKOFF, MAX_BACKOFF));
         }
         self.note_reachable(lease);
         for terminal in missing {

@@ -8,13 +8,13 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::Host;
 use super::program::{ProgramLaunch, convert};
 use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{HostTerminal, ProcessExit, ProgramState};
 use super::token::EventToken;
-use super::{Host, now_ms};
-use shell::{At, Driver, DriverEvent, Effect};
+use shell::{At, Driver, DriverEvent, Effect, now_ms};
 use wire::{Event, ReplyCode};
 
 impl Host {

@@ -32,7 +32,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
@@ -297,10 +297,6 @@ fn exit(status: WaitStatus) -> ProcessExit {
 fn reserve() -> Vec<OwnedFd> {
     let null = || std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
     std::iter::from_fn(null).take(RESERVED_DESCRIPTORS).collect()
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Returns an array on the heap that was never on the stack.

@@ -17,11 +17,12 @@ use super::refusal::Refusal;
 use super::slots::Key;
 use super::terminal::{HostTerminal, Input, ProgramState};
 use super::token::EventToken;
-use super::{Host, now_ms, program};
+use super::{Host, program};
 use crate::cgroup;
 use crate::log::Log;
 use crate::pty::Pty;
 use crate::sys::{self, Session, Spawn, SpawnError, Spawned};
+use shell::now_ms;
 use wire::{ReplyCode, Sections, Shell};
 
 /// The search path if the environment has no `PATH`.

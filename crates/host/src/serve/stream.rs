@@ -8,8 +8,9 @@ use super::slots::Key;
 use super::terminal::{HostTerminal, ProcessExit, ProgramState, TerminalWatcher, WatchState};
 use super::timers::Due;
 use super::token::EventToken;
-use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY, now_ms};
+use super::{Host, READ_BUFFER_BYTES, SYNC_DELAY};
 use crate::log::{LogCursor, LogItem, ReadProgress};
+use shell::now_ms;
 use wire::{Event, RecordKind};
 
 /// How many bytes of one PTY are read in one iteration of the loop.

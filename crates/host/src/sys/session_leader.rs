@@ -32,7 +32,7 @@ pub(super) fn executable() -> Option<RawFd> {
 
 #[cfg(target_arch = "x86_64")]
 fn create() -> Option<OwnedFd> {
-    let fd = rustix::fs::memfd_create("stead-keeper", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    let fd = rustix::fs::memfd_create("stead-leader", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     let mut file = std::fs::File::from(fd);
     file.write_all(&elf_file(&CODE)).ok()?;
     Some(file.into())
@@ -126,7 +126,7 @@ pub(super) unsafe fn lead(executable: Option<RawFd>, host: libc::pid_t) -> ! {
         let all = libc::CLOSE_RANGE_CLOEXEC;
         libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, all);
         if let Some(executable) = executable {
-            let argv = [c"stead-keeper".as_ptr(), std::ptr::null()];
+            let argv = [c"stead-leader".as_ptr(), std::ptr::null()];
             let env = [std::ptr::null::<std::ffi::c_char>()];
             let here = libc::AT_EMPTY_PATH;
             let (argv, env) = (argv.as_ptr(), env.as_ptr());

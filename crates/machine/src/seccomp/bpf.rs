@@ -76,7 +76,7 @@ fn arch() -> TargetArch {
 fn first_program() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const EQUAL: u16 = 0x15;
-    const AT_LEAST: u16 = 0x35;
+    const GREATER_OR_EQUAL: u16 = 0x35;
     const RETURN: u16 = 0x06;
     let arch = if cfg!(target_arch = "aarch64") { 0xc000_00b7 } else { 0xc000_003e };
     let unknown = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
@@ -85,7 +85,7 @@ fn first_program() -> BpfProgram {
         (EQUAL, 1, 0, arch),
         (RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
         (LOAD, 0, 0, 0),
-        (AT_LEAST, 0, 1, FIRST_UNKNOWN),
+        (GREATER_OR_EQUAL, 0, 1, FIRST_UNKNOWN),
         (RETURN, 0, 0, unknown),
         (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]

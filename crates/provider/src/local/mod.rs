@@ -79,16 +79,11 @@ impl Local {
     #[must_use]
     pub fn new(home: &Path) -> Self {
         // The link names the running file, even after an upgrade replaced it.
-        Self::with_executable(home, Path::new("/proc/self/exe"))
+        Self::beneath(home, "run", Path::new("/proc/self/exe"))
     }
 
-    /// Creates the provider for a home. Hosts are started from this executable.
-    #[must_use]
-    pub fn with_executable(home: &Path, executable: &Path) -> Self {
-        Self::beneath(home, "run", executable)
-    }
-
-    /// Creates the provider for a home whose instances are in the directory `run` of that home.
+    /// Creates the provider for a home whose instances are in the directory `run` of that home. Hosts are started
+    /// from this executable.
     #[must_use]
     pub fn beneath(home: &Path, run: &str, executable: &Path) -> Self {
         Self {

@@ -157,7 +157,8 @@ impl Executor {
     }
 }
 
-fn now_ms() -> u64 {
+/// The wall clock in milliseconds since 1970, as the wire protocol has it.
+pub fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }

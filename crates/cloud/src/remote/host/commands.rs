@@ -1,11 +1,11 @@
 //! The life cycle of a command: queued, running, done, sealed.
 
-use shell::{BEGAN, Keep, MAX_QUEUED_COMMANDS, Output, remote};
+use shell::{BEGAN, Keep, MAX_QUEUED_COMMANDS, Output, now_ms, remote};
 use wire::{Event, IfBusy, MAX_DATA, Outcome, Phase, ReplyCode, Request, Sections, Stream};
 
 use super::super::follow::{CommandReport, CommandUpdate, InstanceGone, RemoteEnding};
 use super::super::saved::CommandKind;
-use super::super::terminal::{CommandSpec, now_ms};
+use super::super::terminal::CommandSpec;
 use super::{RemoteHost, RequestResult, exited, mark, reply};
 
 /// Output larger than this is removed inside at once when its command is forgotten, not with the next

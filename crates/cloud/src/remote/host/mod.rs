@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::log::Entry;
+use shell::now_ms;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
@@ -27,7 +28,7 @@ use super::follow::{CommandUpdate, Follower, InstanceLink};
 use super::instance::CommandRunner;
 use super::program::ProgramRunner;
 use super::saved::SavedTerminal;
-use super::terminal::{RemoteCommand, RemoteTerminal, now_ms};
+use super::terminal::{RemoteCommand, RemoteTerminal};
 use model::InstanceId;
 
 const MAX_QUEUED_EVENTS: usize = 256;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use host::log::{Entry, Reader};
-use shell::Output;
+use shell::{Output, now_ms};
 use tokio::time::timeout;
 use wire::{Event, Phase, ReplyCode, Request, Sections, Shell, StdinMode, Stream};
 
@@ -11,7 +11,7 @@ use super::super::follow::{InstanceGone, RemoteEnding};
 use super::super::instance::PtyInput;
 use super::super::saved::CommandKind;
 use super::super::spool;
-use super::super::terminal::{CommandSpec, RemoteTerminal, TerminalConfig, now_ms};
+use super::super::terminal::{CommandSpec, RemoteTerminal, TerminalConfig};
 use super::{
     HostEvent, MAX_READ_BYTES, RemoteHost, RequestRefusal, RequestResult, exited, logged, mark,
     number, ok, reply,

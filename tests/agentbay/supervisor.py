@@ -1,10 +1,10 @@
-"""Owns the processes of one session: starts, stops and kills them.
+"""The supervisor of a session: starts, stops and kills its processes.
 
-Each session has such a process. It is a subreaper, so background processes of commands stay its descendants.
-It signals only its descendants, each by a pidfd, so that a reused pid is never hit. When its input ends, it
-kills all of them.
+Each session has a supervisor, which is a process of its own. It is a subreaper, so background processes of
+commands stay its descendants. It signals only its descendants, each by a pidfd, so that a reused pid is never
+hit. When its input ends, it kills all of them.
 
-Both ends of the pipe are here: `Keeper` in the stand-in, `main` in the process. They exchange lines of JSON:
+Both ends of the pipe are here: `Supervisor` in the stand-in, `main` in the process. They exchange lines of JSON:
 
     {"id": 1, "do": "run", "command": "…", "cwd": "…", "env": {…}, "timeout": 50.0}
     {"id": 1, "stdout": "base64", "stderr": "base64", "exit_code": 0, "timed_out": false}
@@ -35,22 +35,22 @@ import threading
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-# How much of each stream of a command is kept; the rest is dropped.
-MOST_OUTPUT = 8 << 20
-# The interval between two scans for processes that are ending.
-LOOK = 0.05
+# The maximum output of a command per stream; the rest is dropped.
+MAX_OUTPUT_BYTES = 8 << 20
+# Seconds between two scans for processes that are ending.
+POLL_INTERVAL = 0.05
 
 
 class Ended(Exception):
     """The session has ended."""
 
 
-class Keeper:
+class Supervisor:
     """The handle in the stand-in. Any thread may use it."""
 
-    def __init__(self, directory, happened):
-        """`happened` is called with the events of PTYs."""
-        self.happened = happened
+    def __init__(self, directory, on_event):
+        """`on_event` is called with the events of PTYs."""
+        self.on_event = on_event
         command = [sys.executable, "-E", "-s", os.path.abspath(__file__), directory]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
         self.ids = itertools.count()
@@ -87,7 +87,7 @@ class Keeper:
         for line in self.process.stdout:
             answer = json.loads(line)
             if "id" not in answer:
-                self.happened(answer)
+                self.on_event(answer)
                 continue
             with self.lock:
                 slot = self.waiting.pop(answer["id"])
@@ -99,22 +99,22 @@ class Keeper:
             slot[0].set()
 
 
-def below(root):
+def descendants(root):
     """The descendants of a process: pid, parent, state and start time."""
-    all_of = {}
+    children_of = {}
     for name in os.listdir("/proc"):
-        known = name.isdigit() and look_at(int(name))
+        known = name.isdigit() and read_stat(int(name))
         if known:
-            all_of.setdefault(known[1], []).append(known)
-    found, next_of = [], [root]
-    while next_of:
-        children = all_of.get(next_of.pop(), [])
+            children_of.setdefault(known[1], []).append(known)
+    found, queue = [], [root]
+    while queue:
+        children = children_of.get(queue.pop(), [])
         found += children
-        next_of += [child[0] for child in children]
+        queue += [child[0] for child in children]
     return found
 
 
-def look_at(pid):
+def read_stat(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -152,16 +152,16 @@ def usage(pids):
     return {"ticks": ticks, "memory": memory}
 
 
-def tell(process, number):
+def send_signal(process, number):
     """Sends a signal to a process, unless its pid was reused."""
-    pid, _, _, born = process
+    pid, _, _, started_at = process
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        again = look_at(pid)
-        if again and again[3] == born:
+        again = read_stat(pid)
+        if again and again[3] == started_at:
             signal.pidfd_send_signal(descriptor, number)
     except OSError:
         pass
@@ -194,7 +194,7 @@ class Command:
         """Reads the available output. Returns whether more may come."""
         data = os.read(stream.fileno(), 65536)
         kept = self.open[stream]
-        kept += data[: MOST_OUTPUT - len(kept)]
+        kept += data[: MAX_OUTPUT_BYTES - len(kept)]
         if not data:
             del self.open[stream]
         return bool(data)
@@ -249,7 +249,7 @@ class Pty:
         except OSError:
             return False
         if data:
-            say({"pty": self.name, "output": base64.b64encode(data).decode()})
+            send({"pty": self.name, "output": base64.b64encode(data).decode()})
         return data != b""
 
     def write(self, data):
@@ -308,7 +308,7 @@ class Loop:
 
     def wait(self):
         if any(terminal.written for terminal in self.ptys.values()):
-            return LOOK
+            return POLL_INTERVAL
         if self.paused_at is not None or not self.commands:
             return None
         return max(0, min(command.deadline for command in self.commands) - time.monotonic())
@@ -319,21 +319,21 @@ class Loop:
                 command = Command(question, self.home)
             except OSError as error:
                 stderr = base64.b64encode(str(error).encode()).decode()
-                return say({"id": question["id"], "stdout": "", "stderr": stderr, "exit_code": 126, "timed_out": False})
+                return send({"id": question["id"], "stdout": "", "stderr": stderr, "exit_code": 126, "timed_out": False})
             self.commands.append(command)
             for stream in command.open:
                 self.selector.register(stream, selectors.EVENT_READ, command)
         elif question["do"] == "pause":
             self.pause()
-            say({"id": question["id"]})
+            send({"id": question["id"]})
         elif question["do"] == "resume":
             self.resume()
-            say({"id": question["id"]})
+            send({"id": question["id"]})
         elif question["do"].startswith("pty."):
-            say({"id": question["id"], **self.on_pty(question)})
+            send({"id": question["id"], **self.on_pty(question)})
         elif question["do"] == "measure":
-            # The keeper itself does not belong to the session.
-            say({"id": question["id"], **usage([os.getpid(), *(process[0] for process in below(os.getpid()))])})
+            # The supervisor is counted, too: no session uses no memory.
+            send({"id": question["id"], **usage([os.getpid(), *(process[0] for process in descendants(os.getpid()))])})
 
     def on_pty(self, question):
         if question["do"] == "pty.create":
@@ -361,18 +361,18 @@ class Loop:
             return
         self.paused_at = time.monotonic()
         while True:
-            running = [process for process in below(os.getpid()) if process[2] not in "TtZX" and not stops(process[0])]
+            running = [process for process in descendants(os.getpid()) if process[2] not in "TtZX" and not stops(process[0])]
             if not running:
                 return
             self.stopped += [p for p in running if p not in self.stopped]
             for process in running:
-                tell(process, signal.SIGSTOP)
+                send_signal(process, signal.SIGSTOP)
 
     def resume(self):
         if self.paused_at is None:
             return
         for process in self.stopped:
-            tell(process, signal.SIGCONT)
+            send_signal(process, signal.SIGCONT)
         # Timeouts do not advance while the processes are stopped.
         for command in self.commands:
             command.deadline += time.monotonic() - self.paused_at
@@ -406,7 +406,7 @@ class Loop:
                 command.open.pop(stream, None)
                 self.close(stream)
             self.commands.remove(command)
-            say(command.answer())
+            send(command.answer())
         for terminal in list(self.ptys.values()):
             terminal.write(b"")
             if terminal.exit_code is None:
@@ -419,7 +419,7 @@ class Loop:
                 self.selector.unregister(terminal.master)
             terminal.master.close()
             del self.ptys[terminal.name]
-            say({"pty": terminal.name, "exit_code": terminal.exit_code})
+            send({"pty": terminal.name, "exit_code": terminal.exit_code})
 
     @staticmethod
     def ready(stream):
@@ -433,19 +433,19 @@ class Loop:
 
     def end(self):
         while True:
-            left = below(os.getpid())
+            left = descendants(os.getpid())
             if not left:
                 return
             for process in left:
-                tell(process, signal.SIGKILL)
+                send_signal(process, signal.SIGKILL)
             with selectors.DefaultSelector() as once:
                 once.register(self.woken, selectors.EVENT_READ)
-                if once.select(LOOK):
+                if once.select(POLL_INTERVAL):
                     os.read(self.woken, 4096)
             self.reap()
 
 
-def say(answer):
+def send(answer):
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
@@ -454,7 +454,7 @@ def main():
     # Ctrl-C is meant for the process that started the stand-in. A handler is not inherited, unlike SIG_IGN.
     signal.signal(signal.SIGINT, lambda *_: None)
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        sys.exit("keeper: cannot be a subreaper")
+        sys.exit("supervisor: cannot be a subreaper")
     Loop(sys.argv[1]).run()
 
 
