@@ -447,7 +447,8 @@ mod tests {
     #[test]
     fn the_token_of_a_home_is_only_for_its_own_server_and_this_machine() {
         let own = "https://10.0.0.1:7832";
-        let may = ["https://10.0.0.1:7832/", "http://127.0.0.2", "http://[::1]:1", "https://LOCALHOST"];
+        let may =
+            ["https://10.0.0.1:7832/", "http://127.0.0.2", "http://[::1]:1", "https://LOCALHOST"];
         for url in may {
             assert!(may_receive_home_token(url, own), "{url}");
         }
