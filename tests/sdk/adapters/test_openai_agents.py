@@ -13,10 +13,16 @@ import pytest
 from agents import RunConfig, Runner
 from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
-from agents.sandbox.errors import ExecTimeoutError, InvalidManifestPathError, WorkspaceReadNotFoundError
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    ExposedPortUnavailableError,
+    InvalidManifestPathError,
+    WorkspaceReadNotFoundError,
+)
 from agents.sandbox.manifest import Manifest
 from agents.testing.model import ScriptedModel, assistant_message, function_call
 
+from server import ask, until
 from stead import Stead
 from stead.adapters.openai_agents import SteadSandboxClient, SteadSandboxClientOptions
 
@@ -83,6 +89,25 @@ async def test_an_interactive_program_is_typed_into(client):
         assert b"42" in update.output
         update = await session.pty_write_stdin(session_id=update.process_id, chars="exit(3)\r", yield_time_s=10)
         assert (update.process_id, update.exit_code) == (None, 3)
+    await client.delete(session)
+
+
+async def test_an_exposed_port_is_opened_from_outside_also_after_resume(client, server):
+    session = await client.create(options=SteadSandboxClientOptions(exposed_ports=(8123,)))
+    await session.start()
+    await session.exec("echo from inside > page; python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 &")
+    session = await client.resume(client.deserialize_session_state(client.serialize_session_state(session.state)))
+    async with session:
+        endpoint = await session.resolve_exposed_port(8123)
+        assert endpoint.url_for("http") == f"http://{endpoint.host}:{server.address.split(':')[1]}/"
+
+        def answer():
+            status, _, body = ask(server, f"{endpoint.host}:{endpoint.port}", "/page")
+            return body if status == 200 else None
+
+        assert await asyncio.to_thread(until, answer, "the program to listen") == "from inside\n"
+        with pytest.raises(ExposedPortUnavailableError):
+            await session.resolve_exposed_port(8124)
     await client.delete(session)
 
 
