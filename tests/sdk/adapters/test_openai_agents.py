@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from agents import RunConfig, Runner
-from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
 from agents.sandbox.errors import (
     ExecTimeoutError,
@@ -20,8 +18,8 @@ from agents.sandbox.errors import (
     WorkspaceReadNotFoundError,
 )
 from agents.sandbox.manifest import Manifest
-from agents.testing.model import ScriptedModel, assistant_message, function_call
 
+from example import printed
 from server import ask, until
 from stead import Stead
 from stead.adapters.openai_agents import SteadSandboxClient, SteadSandboxClientOptions
@@ -111,15 +109,10 @@ async def test_an_exposed_port_is_opened_from_outside_also_after_resume(client, 
     await client.delete(session)
 
 
-async def test_a_scripted_agent_works_in_a_sandbox(client):
-    call = function_call("exec_command", {"cmd": "seq 10 | tail -1 > last; cat last"}, call_id="1")
-    model = ScriptedModel([[call], [assistant_message("Ten.")]])
-    agent = SandboxAgent(name="counter", model=model, default_manifest=Manifest())
-    run = RunConfig(tracing_disabled=True, sandbox=SandboxRunConfig(client=client))
-    result = await Runner.run(agent, "Count.", run_config=run)
-    assert result.final_output == "Ten."
-    outputs = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
-    assert [output.split("Output:")[1].strip() for output in outputs] == ["10"]
+def test_the_example_works_in_one_sandbox_and_deletes_it():
+    assert printed("openai_agent") == "The last one is ten.\nthe file is still there: 10\n"
+    with Stead.connect() as stead:
+        assert list(stead.sandboxes.list(label="example=openai")) == []
 
 
 async def test_a_session_is_resumed_after_its_program_was_killed(client):
