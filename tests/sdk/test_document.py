@@ -4,6 +4,7 @@ import importlib
 import json
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,33 +28,57 @@ class Document(unittest.TestCase):
         request.add_header("Authorization", f"Bearer {self.server.token}")
         request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request, timeout=60) as response:
+            self.status = response.status
             return json.load(response)
 
+    def checked(self, method, path, body=None):
+        """Asks, and compares the answer with what the document says about this operation and status."""
+        answer = self.ask(method, path, body)
+        place, paths = path.partition("?")[0], self.document["paths"]
+        matching = [one for one in paths if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), place)]
+        template = min(matching, key=lambda one: one.count("{"))
+        described = paths[template][method.lower()]["responses"][str(self.status)]
+        schema = described["content"]["application/json"]["schema"]
+        with self.subTest(f"{method} {template}"):
+            OAS31Validator(closed({"components": self.document["components"], **schema})).validate(answer)
+        return answer
+
     def test_answers_have_the_described_types(self):
-        policy = {"idle_timeout_s": 60, "max_running_hours": 2}
-        thread = self.ask("PUT", "/api/threads/t", {"policy": policy})
-        command = {"command": "cd /tmp; export A=1; echo x"}
-        receipt = self.ask("POST", "/api/threads/t/exec", command)
+        ask = self.checked
+        ask("PUT", "/api/threads/t", {"policy": {"idle_timeout_s": 60, "max_running_hours": 2}})
+        receipt = ask("POST", "/api/threads/t/exec", {"command": "cd /tmp; export A=1; echo x"})
         terminal = f"/api/terminals/{receipt['terminal_id']}"
-        self.ask("POST", f"{terminal}/rollback", {"version": receipt["version"] - 1})
-        self.ask("POST", f"{terminal}/fork", {})
+        ask("POST", f"{terminal}/rollback", {"version": receipt["version"] - 1})
+        ask("POST", f"{terminal}/fork", {})
+        for path in ("", "/versions", f"/versions/{receipt['version']}", "/snapshot", "/commands"):
+            ask("GET", terminal + path)
+        for path in ("", "/terminal", "/terminals", "/lease", "/session", "/ports", "/messages"):
+            ask("GET", "/api/threads/t" + path)
+        ask("GET", f"/api/commands/{receipt['command_id']}")
+        ask("POST", "/api/threads/t/exec", {"command": "sleep 60", "yield_ms": 1})
         config = {"routes": {"/memories/": "store"}, "cleanup_after_days": 9}
-        answers = {
-            "CommandReceipt": receipt,
-            "ThreadView": thread,
-            "List_VersionView": self.ask("GET", f"{terminal}/versions"),
-            "VersionDetail": self.ask("GET", f"{terminal}/versions/{receipt['version']}"),
-            "DefaultTerminal": self.ask("GET", "/api/threads/t/terminal"),
-            "LeaseView": self.ask("GET", "/api/threads/t/lease"),
-            "SessionView": self.ask("GET", "/api/threads/t/session"),
-            "List_ProviderView": self.ask("GET", "/api/providers"),
-            "ProjectView": self.ask("POST", "/api/projects", {"prefix": "p", "config": config}),
-            "List_ListeningPort": self.ask("GET", "/api/threads/t/ports"),
-        }
-        for name, answer in answers.items():
-            with self.subTest(name):
-                schema = closed({"components": self.document["components"], "$ref": f"#/components/schemas/{name}"})
-                OAS31Validator(schema).validate(answer)
+        ask("POST", "/api/projects", {"prefix": "p", "config": config})
+
+        sandbox = ask("POST", "/api/sandboxes", {"name": "s", "labels": {"a": "b"}, "timeout_s": 3600})
+        ask("GET", f"/api/sandboxes/{sandbox['sandbox_id']}")
+        question = {"kind": "approval", "reason": "Continue?", "options": ["yes", "no"]}
+        for answer, body in (("answer", {"option": "yes"}), ("decline", {"text": "no"})):
+            handoff = ask("POST", f"{terminal}/handoffs", question)
+            ask("POST", f"/api/handoffs/{handoff['handoff_id']}/{answer}", body)
+            ask("GET", f"/api/handoffs/{handoff['handoff_id']}")
+        ask("POST", f"{terminal}/shares", {"expires_in_s": 60})
+        ask("GET", f"{terminal}/shares")
+        ask("POST", "/api/threads/t/ports/8000/links", {})
+
+        files = "/api/threads/t/fs"
+        ask("POST", f"{files}/mkdir", {"path": "/workspace/d"})
+        self.ask("POST", "/api/threads/t/messages", {"role": "user", "content": "x"})
+        ask("POST", f"{files}/move", {"from": "/workspace/d", "to": "/workspace/e"})
+        for query in ("stat?path=/workspace/e", "list?path=/workspace", "search?path=/workspace&pattern=x"):
+            ask("GET", f"{files}/{query}")
+        ask("GET", "/api/search?q=cd")
+        for name in ("threads", "sessions", "terminals", "sandboxes", "handoffs", "shares", "leases", "providers"):
+            ask("GET", f"/api/{name}")
 
     def test_it_is_valid(self):
         validate(self.document)

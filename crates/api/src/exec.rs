@@ -27,7 +27,7 @@ use super::{
     terminals::check_env,
 };
 use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, Resume, Stdin, utf8,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, OutputDelivery, Resume, Stdin, utf8,
 };
 use model::{Env, SessionId, Terminal, ThreadId};
 
@@ -148,6 +148,11 @@ async fn run(
     {
         return Ok(answer);
     }
+    let accepts = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|value| value.contains("text/event-stream")));
+    let delivery = if accepts { OutputDelivery::Stream } else { OutputDelivery::Receipt };
     let options = ExecOptions {
         stdin: match (exec.stdin, yield_after) {
             (Some(text), _) => Stdin::Given(text.into_bytes()),
@@ -159,6 +164,7 @@ async fn run(
         env: exec.env.unwrap_or_default(),
         cwd: exec.cwd,
         max_output: exec.max_output_bytes.unwrap_or(DEFAULT_OUTPUT_BYTES),
+        delivery,
         if_busy: match exec.if_busy {
             None | Some(BusyAction::Wait) => BusyPolicy::Wait,
             Some(BusyAction::Fail) => BusyPolicy::Fail,
@@ -176,15 +182,13 @@ async fn run(
         Box::new(move |id| Box::pin(async move { keyed.name(&store, id.as_str()).await }))
     });
     let mut execution = app.terminals.exec(&terminal, options, name).await?;
-    let accepts = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|value| value.contains("text/event-stream")));
-    if accepts {
-        return follow(app, terminal, execution).await;
+    match delivery {
+        OutputDelivery::Stream => follow(app, terminal, execution).await,
+        OutputDelivery::Receipt => {
+            let receipt = receipt::wait(&mut execution, yield_after).await?;
+            Ok(axum::Json(CommandReceipt::new(receipt, &terminal, Secrets::Masked)).into_response())
+        }
     }
-    let receipt = receipt::wait(&mut execution, yield_after).await?;
-    Ok(axum::Json(CommandReceipt::new(receipt, &terminal, Secrets::Masked)).into_response())
 }
 
 /// Streams a command as events. Once it has started, it continues if the client disconnects.

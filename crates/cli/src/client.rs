@@ -1,6 +1,6 @@
 //! The HTTP and WebSocket client of the command line.
 
-use std::{error::Error, fmt, io, path::PathBuf, time::Duration};
+use std::{error::Error, fmt, io, net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -144,22 +144,20 @@ impl ServerArgs {
     pub(super) fn find(&self) -> anyhow::Result<ServerAddress> {
         let settings = self.settings()?;
         let certificate = certificate_path(&settings.home);
+        let own =
+            read_address(&settings.home).unwrap_or_else(|| settings.local_url(settings.listen));
         let (url, trust) = match &self.url {
-            Some(url) => (url.clone(), CertificateTrust::System),
-            None => (
-                read_address(&settings.home).unwrap_or_else(|| settings.local_url(settings.listen)),
-                if certificate.exists() {
-                    CertificateTrust::Home(certificate)
-                } else {
-                    CertificateTrust::System
-                },
-            ),
+            Some(url) => (url, CertificateTrust::System),
+            None if certificate.exists() => (&own, CertificateTrust::Home(certificate)),
+            None => (&own, CertificateTrust::System),
         };
         let trust = self.cacert.clone().map_or(trust, CertificateTrust::File);
         let token = match std::env::var("STEAD_TOKEN") {
             Ok(token) => Some(token),
-            Err(_) => read_token(&settings.home).ok(),
+            Err(_) if may_receive_home_token(url, &own) => read_token(&settings.home).ok(),
+            Err(_) => None,
         };
+        let url = url.clone();
         Ok(ServerAddress { url, token, trust })
     }
 }
@@ -390,6 +388,15 @@ fn root_cause(error: &reqwest::Error) -> io::Error {
     io::Error::other(cause.to_string())
 }
 
+/// Whether the token of a home may be sent to a URL: to the home's own server and to this machine, no other.
+fn may_receive_home_token(url: &str, own: &str) -> bool {
+    let Ok(server) = parse_url(url) else { return false };
+    let host = server.1.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    is_loopback || parse_url(own).is_ok_and(|own| own == server)
+}
+
 fn parse_url(url: &str) -> anyhow::Result<(Scheme, Authority)> {
     let expected = || format!("{url:?}: expected http://HOST:PORT or https://HOST:PORT");
     let (scheme, rest) = [Scheme::Http, Scheme::Https]
@@ -435,6 +442,27 @@ mod tests {
         let client = ApiClient::new("http://a:1", Some("secret"), &CertificateTrust::System);
         let shown = format!("{:?}", client.unwrap());
         assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn the_token_of_a_home_is_only_for_its_own_server_and_this_machine() {
+        let own = "https://10.0.0.1:7832";
+        let may =
+            ["https://10.0.0.1:7832/", "http://127.0.0.2", "http://[::1]:1", "https://LOCALHOST"];
+        for url in may {
+            assert!(may_receive_home_token(url, own), "{url}");
+        }
+        let may_not = [
+            "http://10.0.0.1:7832",
+            "https://10.0.0.1",
+            "https://stead.example.com",
+            "http://127.0.0.1.example.com",
+            "http://localhost@example.com",
+            "http://localhost.example.com",
+        ];
+        for url in may_not {
+            assert!(!may_receive_home_token(url, own), "{url}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ use super::{
 
 /// Maximum number of terminals in a list.
 const MAX_ITEMS: usize = 100_000;
+/// Maximum number of lines above the screen that `logs` prints.
+const MAX_SCROLLBACK_LINES: u32 = 100_000;
 
 pub(super) const COLUMNS: &[Column] = &[
     ("terminal", "/terminal_id"),
@@ -290,27 +292,39 @@ pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  stead logs build --follow")]
+#[command(after_help = "Examples:\n  stead logs build --follow\n  stead logs build -n 20")]
 pub(super) struct LogsArgs {
     #[command(flatten)]
     named: TerminalArgs,
     /// Follow the output
     #[arg(short, long)]
     follow: bool,
-    /// Lines of scrollback
-    #[arg(short = 'n', long, default_value_t = 100_000)]
-    lines: u32,
+    /// Print only the last LINES lines
+    #[arg(short = 'n', long)]
+    lines: Option<u32>,
+}
+
+/// Returns the last lines of a text that does not end with a line feed.
+fn last_lines(text: &[u8], lines: u32) -> &[u8] {
+    let feeds = text.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let mut starts = std::iter::once(text.len()).chain(feeds.map(|(at, _)| at + 1));
+    starts.nth(lines as usize).map_or(text, |start| &text[start..])
 }
 
 pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
     let (client, path) = args.named.path().await?;
     // The offset first: output that arrives in between is printed twice rather than lost.
     let offset = client.get(&format!("{path}/snapshot")).await?["offset"].as_u64();
-    let text = format!("{path}/snapshot?format=text&scrollback={}", args.lines);
+    let scrollback = args.lines.unwrap_or(MAX_SCROLLBACK_LINES).min(MAX_SCROLLBACK_LINES);
+    let text = format!("{path}/snapshot?format=text&scrollback={scrollback}");
     let text = client.send(Method::GET, &text, None, &[]).await?.bytes().await?;
-    let shown = text.trim_ascii_end();
+    let text = text.trim_ascii_end();
+    // The scrollback is followed by the whole screen.
+    let shown = args.lines.map_or(text, |lines| last_lines(text, lines));
     out(shown)?;
-    out(b"\n")?;
+    if args.lines != Some(0) {
+        out(b"\n")?;
+    }
     if !args.follow {
         return Ok(ExitCode::SUCCESS);
     }
@@ -534,5 +548,22 @@ fn out(bytes: &[u8]) -> io::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_those_at_the_end() {
+        let check = |lines: u32, expected: &str| {
+            assert_eq!(last_lines(b"one\n\nthree", lines), expected.as_bytes(), "{lines}");
+        };
+        check(0, "");
+        check(1, "three");
+        check(2, "\nthree");
+        check(3, "one\n\nthree");
+        check(9, "one\n\nthree");
     }
 }

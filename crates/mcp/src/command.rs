@@ -23,6 +23,8 @@ const HEAD_BYTES: usize = 16 << 10;
 const TAIL_BYTES: usize = 16 << 10;
 /// How often a client should ask for the state of a task.
 const TASK_POLL_INTERVAL_MS: u64 = 1000;
+/// How long after its end a client may count on a task. The server removes commands by their number, not by age.
+const TASK_TTL_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// The receipt of a command, as the native API returns it.
 #[derive(Debug, Clone, Deserialize)]
@@ -218,7 +220,8 @@ impl CommandRecord {
             created.to_string(),
             updated.to_string(),
         );
-        task.with_poll_interval_ms(TASK_POLL_INTERVAL_MS)
+        let ran = u64::try_from(updated.duration_since(created).as_millis()).unwrap_or_default();
+        task.with_poll_interval_ms(TASK_POLL_INTERVAL_MS).with_ttl_ms(ran + TASK_TTL_MS)
     }
 
     /// Returns the command as a task with its result. A command that ran completes its task, whatever its exit

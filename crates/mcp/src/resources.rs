@@ -99,6 +99,7 @@ pub(crate) fn templates() -> ListResourceTemplatesResult {
 
 pub(crate) async fn read(native: &NativeApi, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let missing = |problem: &NativeProblem| not_found(uri, &problem.to_string());
+    let mut notice = None;
     let contents = match ResourceName::parse(uri) {
         None => return Err(not_found(uri, "not a resource of this server")),
         Some(ResourceName::Screen { terminal_id }) => {
@@ -108,14 +109,21 @@ pub(crate) async fn read(native: &NativeApi, uri: &str) -> Result<ReadResourceRe
         }
         Some(ResourceName::File { thread_id, path }) => {
             let file = read_range(native, Some(&thread_id), &path, (0, MAX_FILE_BYTES)).await;
-            match file.map_err(|error| missing(&error))?.into_parts() {
+            let file = file.map_err(|error| missing(&error))?;
+            notice = file.notice_of_rest();
+            match file.into_parts() {
                 (Some(text), _) => ResourceContents::text(text, uri),
                 (None, base64) => ResourceContents::blob(base64.unwrap_or_default(), uri)
                     .with_mime_type("application/octet-stream"),
             }
         }
     };
-    Ok(ReadResourceResult::new(vec![contents]))
+    // Beside the content, which stays a part of the file.
+    let notice = notice.map(|notice| {
+        let text = format!("The file is longer than a resource may be. {notice} of read_file");
+        ResourceContents::text(text, uri).with_mime_type("text/plain")
+    });
+    Ok(ReadResourceResult::new([contents].into_iter().chain(notice).collect()))
 }
 
 pub(crate) fn not_found(uri: &str, detail: &str) -> ErrorData {

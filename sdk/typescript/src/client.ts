@@ -3,11 +3,12 @@
 import { Commands } from "./command.js";
 import { type EventsOptions, type SteadEvent, serverEvents } from "./events.js";
 import { Handoffs } from "./handoff.js";
+import { Listing } from "./listing.js";
 import { Sandboxes } from "./sandbox.js";
 import { Terminal } from "./terminal.js";
 import { Threads } from "./thread.js";
 import { type CallOptions, type ClientOptions, Transport } from "./transport.js";
-import type { Page, PageOptions, ProviderInfo, TerminalInfo } from "./types.js";
+import type { PageOptions, ProviderInfo, TerminalInfo } from "./types.js";
 
 /**
  * A client of one server.
@@ -55,9 +56,11 @@ export class Stead {
   }
 
   /** Lists the terminals of all threads. */
-  terminals(options: PageOptions & { status?: string } = {}): Promise<Page<TerminalInfo>> {
-    const { status, limit, cursor, signal } = options;
-    return this.#transport.call("get", "/api/terminals", { query: { status, limit, cursor }, signal });
+  terminals(options: PageOptions & { status?: string } = {}): Listing<TerminalInfo> {
+    const { status, limit, signal } = options;
+    return new Listing(options.cursor, (cursor) =>
+      this.#transport.call("get", "/api/terminals", { query: { status, limit, cursor }, signal }),
+    );
   }
 
   /** Lists the providers, and what each can do. */

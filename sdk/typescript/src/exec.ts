@@ -47,9 +47,9 @@ export interface ExecStreamOptions extends StartOptions {
   /** Standard input; empty by default. */
   stdin?: string | undefined;
   /**
-   * Maximum number of bytes of each stream in the result; 1 MiB by default, 64 MiB at most. The server keeps this much
-   * of the beginning of each stream, but at least 8 MiB, and the last 8 MiB; a reader that is further behind receives a
-   * `gap`.
+   * Maximum number of bytes of each stream in the result; 1 MiB by default, 64 MiB at most. The server keeps 104
+   * MiB of each stream: this much of its beginning, but at least 8 MiB, and the rest from its end. A reader that is
+   * further behind receives a `gap`.
    */
   maxOutputBytes?: number | undefined;
   /**

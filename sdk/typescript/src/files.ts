@@ -1,10 +1,11 @@
 /** The files of a thread or sandbox. */
 
 import { concatBytes, decodeText, encodeText } from "./bytes.js";
-import { SteadError, VersionConflictError } from "./errors.js";
+import { NotFoundError, SteadError, VersionConflictError } from "./errors.js";
+import { Listing } from "./listing.js";
 import { resumingEvents } from "./stream.js";
 import { type CallOptions, fillPath, type KeyedOptions, Retries, type Transport } from "./transport.js";
-import type { FileInfo, Page, PageOptions, SearchResult, WrittenFile } from "./types.js";
+import type { FileInfo, PageOptions, SearchResult, WrittenFile } from "./types.js";
 
 /** Maximum number of items of a page. */
 const MAX_PAGE_ITEMS = 1000;
@@ -121,10 +122,13 @@ export class Files {
     });
   }
 
-  /** Lists a directory, page by page. */
-  list(path: string, options: ListFilesOptions = {}): Promise<Page<FileInfo>> {
-    const { depth, limit, cursor, signal } = options;
-    return this.#transport.json("get", this.#path("list"), { query: { path, depth, limit, cursor }, signal });
+  /** Lists a directory. */
+  list(path: string, options: ListFilesOptions = {}): Listing<FileInfo> {
+    const { depth, limit, signal } = options;
+    return new Listing(options.cursor, (cursor) => {
+      const query = { path, depth, limit, cursor };
+      return this.#transport.json("get", this.#path("list"), { query, signal });
+    });
   }
 
   /** Yields all entries of a directory, each directory before its own entries. */
@@ -132,17 +136,23 @@ export class Files {
     path: string,
     options: { depth?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<FileInfo> {
-    let cursor: string | undefined;
-    do {
-      const page = await this.list(path, { ...options, cursor, limit: MAX_PAGE_ITEMS });
-      yield* page.items;
-      cursor = page.nextCursor ?? undefined;
-    } while (cursor !== undefined);
+    yield* this.list(path, { ...options, limit: MAX_PAGE_ITEMS });
   }
 
   /** Returns the metadata of a file or directory. Symbolic links are not followed. */
   stat(path: string, options: CallOptions = {}): Promise<FileInfo> {
     return this.#transport.json("get", this.#path("stat"), { ...options, query: { path } });
+  }
+
+  /** Returns whether there is a file, directory or link at a path. */
+  async exists(path: string, options: CallOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+      return true;
+    } catch (error) {
+      if (error instanceof NotFoundError) return false;
+      throw error;
+    }
   }
 
   /** Creates a directory. With `createDirs`, its parents too, and an existing directory is accepted. */

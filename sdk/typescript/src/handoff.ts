@@ -1,7 +1,8 @@
 /** Hand-offs: an agent asks a person for input, a secret or an approval. */
 
+import { Listing } from "./listing.js";
 import type { CallOptions, KeyedOptions, Transport } from "./transport.js";
-import type { HandoffInfo, Page, PageOptions } from "./types.js";
+import type { HandoffInfo, PageOptions } from "./types.js";
 
 /** What an agent asks for. A `secret` is typed into the program that reads the terminal; no client can read it. */
 export type HandoffKind = "input" | "secret" | "approval";
@@ -59,10 +60,12 @@ export class Handoffs {
   /** Lists hand-offs, newest first. */
   list(
     options: PageOptions & { status?: HandoffStatus; threadId?: string; terminalId?: string } = {},
-  ): Promise<Page<HandoffInfo>> {
-    const { status, threadId, terminalId, limit, cursor, signal } = options;
-    const query = { status, thread_id: threadId, terminal_id: terminalId, limit, cursor };
-    return this.#transport.call("get", "/api/handoffs", { query, signal });
+  ): Listing<HandoffInfo> {
+    const { status, threadId, terminalId, limit, signal } = options;
+    return new Listing(options.cursor, (cursor) => {
+      const query = { status, thread_id: threadId, terminal_id: terminalId, limit, cursor };
+      return this.#transport.call("get", "/api/handoffs", { query, signal });
+    });
   }
 
   get(id: string, options: CallOptions = {}): Promise<HandoffInfo> {

@@ -34,6 +34,7 @@ export {
   type HandoffStatus,
   Handoffs,
 } from "./handoff.js";
+export { Listing } from "./listing.js";
 export type { ExitEvent, GapEvent, OutputEvent, OutputName } from "./output.js";
 export type { PortLinkOptions, Ports } from "./ports.js";
 export {

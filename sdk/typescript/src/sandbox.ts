@@ -3,10 +3,11 @@
 import { snakeKeys } from "./case.js";
 import { ExecTarget } from "./exec.js";
 import type { Files } from "./files.js";
+import { Listing } from "./listing.js";
 import type { Ports } from "./ports.js";
 import { type Terminals, Thread } from "./thread.js";
 import { type CallOptions, fillPath, type KeyedOptions, type Transport } from "./transport.js";
-import type { Page, PageOptions, SandboxInfo, SnapshotInfo } from "./types.js";
+import type { PageOptions, SandboxInfo, SnapshotInfo } from "./types.js";
 
 /** What can be changed in a sandbox. */
 export interface SandboxSettings {
@@ -205,19 +206,22 @@ export class Sandboxes {
   }
 
   /** Lists the sandboxes, newest first. `labels` and `states` select some of them. */
-  async list(
+  list(
     options: PageOptions & { labels?: Record<string, string>; states?: string[]; projectId?: string } = {},
-  ): Promise<Page<Sandbox>> {
-    const { labels = {}, states = [], projectId, limit, cursor, signal } = options;
+  ): Listing<Sandbox> {
+    const { labels = {}, states = [], projectId, limit, signal } = options;
     const pairs = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-    const query = {
+    const selected = {
       label: pairs.join(",") || undefined,
       state: states.join(",") || undefined,
       project_id: projectId,
       limit,
-      cursor,
     };
-    const { items, nextCursor } = await this.#transport.call("get", "/api/sandboxes", { query, signal });
-    return { items: items.map((info) => new Sandbox(this.#transport, info)), nextCursor: nextCursor ?? null };
+    return new Listing(options.cursor, async (cursor) => {
+      const query = { ...selected, cursor };
+      const { items, nextCursor } = await this.#transport.call("get", "/api/sandboxes", { query, signal });
+      const sandboxes = items.map((info) => new Sandbox(this.#transport, info));
+      return { items: sandboxes, nextCursor: nextCursor ?? null };
+    });
   }
 }

@@ -3,13 +3,13 @@
 import { decodeBase64, decodeText, encodeText, inputFields, randomId } from "./bytes.js";
 import { SteadError, WaitTimeoutError } from "./errors.js";
 import { ExecTarget } from "./exec.js";
+import { Listing } from "./listing.js";
 import type { ServerEvent } from "./sse.js";
 import { resumingEvents } from "./stream.js";
 import { Scope } from "./time.js";
 import { type CallOptions, fillPath, type KeyedOptions, type Transport } from "./transport.js";
 import type {
   CommandInfo,
-  Page,
   PageOptions,
   Screen,
   TerminalInfo,
@@ -68,14 +68,12 @@ export class Versions {
   }
 
   /** Lists the versions, newest first. */
-  list(options: PageOptions = {}): Promise<Page<VersionInfo>> {
-    const { limit, cursor, signal } = options;
+  list(options: PageOptions = {}): Listing<VersionInfo> {
+    const { limit, signal } = options;
     const path = { id: this.#terminal };
-    return this.#transport.call("get", "/api/terminals/{id}/versions", {
-      path,
-      query: { limit, cursor },
-      signal,
-    });
+    return new Listing(options.cursor, (cursor) =>
+      this.#transport.call("get", "/api/terminals/{id}/versions", { path, query: { limit, cursor }, signal }),
+    );
   }
 
   /** Returns one version; with `since`, only its differences from that version. */
@@ -198,10 +196,12 @@ export class Terminal extends ExecTarget {
   }
 
   /** Lists the commands of the terminal, newest first; `q` is a text that they contain. */
-  history(options: PageOptions & { q?: string } = {}): Promise<Page<CommandInfo>> {
-    const { q, limit, cursor, signal } = options;
-    const request = { path: { id: this.id }, query: { q, limit, cursor }, signal };
-    return this.transport.call("get", "/api/terminals/{id}/commands", request);
+  history(options: PageOptions & { q?: string } = {}): Listing<CommandInfo> {
+    const { q, limit, signal } = options;
+    return new Listing(options.cursor, (cursor) => {
+      const request = { path: { id: this.id }, query: { q, limit, cursor }, signal };
+      return this.transport.call("get", "/api/terminals/{id}/commands", request);
+    });
   }
 
   /**

@@ -3,13 +3,13 @@
 import { snakeKeys } from "./case.js";
 import { ExecTarget } from "./exec.js";
 import { Files } from "./files.js";
+import { Listing } from "./listing.js";
 import { type Ports, portsOf } from "./ports.js";
 import { Terminal } from "./terminal.js";
 import { type CallOptions, fillPath, type KeyedOptions, type Transport } from "./transport.js";
 import type {
   LeaseInfo,
   MessageInfo,
-  Page,
   PageOptions,
   SessionInfo,
   TerminalInfo,
@@ -41,10 +41,12 @@ export class Terminals {
     this.#thread = thread;
   }
 
-  list(options: PageOptions = {}): Promise<Page<TerminalInfo>> {
-    const { limit, cursor, signal } = options;
-    const request = { path: { tid: this.#thread }, query: { limit, cursor }, signal };
-    return this.#transport.call("get", "/api/threads/{tid}/terminals", request);
+  list(options: PageOptions = {}): Listing<TerminalInfo> {
+    const { limit, signal } = options;
+    const path = { tid: this.#thread };
+    return new Listing(options.cursor, (cursor) =>
+      this.#transport.call("get", "/api/threads/{tid}/terminals", { path, query: { limit, cursor }, signal }),
+    );
   }
 
   /** Creates a terminal. Creates the thread if it does not exist. */
@@ -150,10 +152,12 @@ export class Thread extends ExecTarget {
     return this.transport.call("post", "/api/threads/{tid}/session/touch", request);
   }
 
-  messages(options: PageOptions = {}): Promise<Page<MessageInfo>> {
-    const { limit, cursor, signal } = options;
-    const request = { path: { tid: this.id }, query: { limit, cursor }, signal };
-    return this.transport.call("get", "/api/threads/{tid}/messages", request);
+  messages(options: PageOptions = {}): Listing<MessageInfo> {
+    const { limit, signal } = options;
+    const path = { tid: this.id };
+    return new Listing(options.cursor, (cursor) =>
+      this.transport.call("get", "/api/threads/{tid}/messages", { path, query: { limit, cursor }, signal }),
+    );
   }
 
   /** Adds a message of the conversation, which the timeline shows beside the commands. */
@@ -189,9 +193,11 @@ export class Threads {
     return this.open(id);
   }
 
-  list(options: PageOptions & { projectId?: string } = {}): Promise<Page<ThreadSummary>> {
-    const { projectId, limit, cursor, signal } = options;
-    const query = { project_id: projectId, limit, cursor };
-    return this.#transport.call("get", "/api/threads", { query, signal });
+  list(options: PageOptions & { projectId?: string } = {}): Listing<ThreadSummary> {
+    const { projectId, limit, signal } = options;
+    return new Listing(options.cursor, (cursor) => {
+      const query = { project_id: projectId, limit, cursor };
+      return this.#transport.call("get", "/api/threads", { query, signal });
+    });
   }
 }

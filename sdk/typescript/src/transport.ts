@@ -2,7 +2,7 @@
  * HTTP requests: authentication, retries, deadlines and streams.
  *
  * A request is repeated only if that is safe: a `GET`, a `PUT` or `DELETE` without a precondition, a `POST` with an
- * `Idempotency-Key`, or a 503 with `Retry-After`, which means that nothing was done. Retries stop at a deadline.
+ * `Idempotency-Key`, or a 429 or 503 with `Retry-After`, which means that nothing was done. Retries stop at a deadline.
  */
 
 import { randomId } from "./bytes.js";
@@ -165,7 +165,8 @@ export class Transport {
         const outcome = await attempt(request, new Scope(signal));
         if ("ok" in outcome) return outcome.ok;
         error = outcome.failed;
-        const nothingDone = error.status === 503 && error.retryAfterMs !== undefined;
+        const isBusy = error.status === 429 || error.status === 503;
+        const nothingDone = isBusy && error.retryAfterMs !== undefined;
         if (!nothingDone || !request.replayable) throw error;
       } catch (cause) {
         signal?.throwIfAborted();

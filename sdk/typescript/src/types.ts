@@ -14,9 +14,9 @@ export interface Page<T> {
 
 /** Selects a page of a list. */
 export interface PageOptions {
-  /** Maximum number of items; 100 by default, 1000 at most. */
+  /** Maximum number of items of a page; 100 by default, 1000 at most. */
   limit?: number | undefined;
-  /** The `nextCursor` of the previous page. */
+  /** The `nextCursor` of the previous page; without one, the list starts at its beginning. */
   cursor?: string | undefined;
   signal?: AbortSignal | undefined;
 }

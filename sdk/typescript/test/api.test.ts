@@ -44,6 +44,18 @@ test("files are written, read, listed, searched, moved and removed", async () =>
   const page = await files.list("/workspace/d", { limit: 1 });
   assert.equal(page.items.length, 1);
   assert.ok(page.nextCursor);
+  const entries = await collect(files.list("/workspace/d", { limit: 1 }));
+  assert.deepEqual(
+    entries.map((entry) => entry.path),
+    ["/workspace/d/e", "/workspace/d/ä b.txt"],
+  );
+  assert.deepEqual(await collect(files.list("/workspace/d", { limit: 1, cursor: page.nextCursor })), [
+    entries[1],
+  ]);
+  await assert.rejects(collect(files.list("/workspace/none")), NotFoundError);
+  assert.equal(await files.exists("/workspace/d/ä b.txt"), true);
+  assert.equal(await files.exists("/workspace/none"), false);
+  await assert.rejects(files.exists("/etc/../.."), InvalidRequestError);
   const found = await files.search("/workspace/d", "^t.o$");
   assert.deepEqual(found.items, [{ path: "/workspace/d/ä b.txt", line: 2, column: 1, text: "two" }]);
   assert.equal((await files.move("/workspace/d/e/f", "/workspace/d/h")).path, "/workspace/d/h");

@@ -36,6 +36,34 @@ test("a client connects to the server of a home, of the environment and of its o
   }
 });
 
+test("the token of a home is only sent to its own server and to this machine", async () => {
+  const { home, token } = setup.server;
+  const sentTo = async (url: string): Promise<string | null> => {
+    let sent: string | null = null;
+    const fetch: typeof globalThis.fetch = async (_, init) => {
+      sent = new Headers(init?.headers).get("authorization");
+      return Response.json({ items: [], next_cursor: null });
+    };
+    const saved = { ...process.env };
+    try {
+      delete process.env.STEAD_TOKEN;
+      process.env.STEAD_URL = url;
+      await (await Stead.connect({ home, fetch })).threads.list();
+      delete process.env.STEAD_URL;
+      await (await Stead.connect({ home, url, fetch })).threads.list();
+    } finally {
+      process.env = saved;
+    }
+    return sent;
+  };
+  for (const url of [setup.server.url, "http://localhost:1", "http://[::1]:1/", "https://127.0.0.1"]) {
+    assert.equal(await sentTo(url), `Bearer ${token}`, url);
+  }
+  for (const url of ["https://stead.example.com", "http://127.0.0.1.example.com", "http://10.0.0.1:7832"]) {
+    assert.equal(await sentTo(url), null, url);
+  }
+});
+
 test("a local server with a certificate of its own is trusted by its home", async () => {
   const [cert, key] = [join(scratch, "cert.pem"), join(scratch, "key.pem")];
   const request = [

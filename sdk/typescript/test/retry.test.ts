@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { ConnectionError, OutcomeUnknownError, Stead, UnavailableError } from "../dist/index.js";
+import {
+  ConnectionError,
+  OutcomeUnknownError,
+  RateLimitError,
+  Stead,
+  UnavailableError,
+} from "../dist/index.js";
 import { test } from "./harness.js";
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
@@ -40,12 +46,17 @@ const problem = (status: number, code: string, headers?: Record<string, string>)
 const cut: Handler = (request) => request.socket.destroy();
 const page = json(200, { items: [], next_cursor: null });
 
-test("a 503 with Retry-After is repeated, and one without is not", async () => {
+test("a 429 and a 503 with Retry-After are repeated, and those without are not", async () => {
   const overloaded = problem(503, "overloaded", { "retry-after": "0", "x-request-id": "r1" });
-  const repeated = await answering([overloaded, page], async (client) => {
+  const limited = problem(429, "too_many_requests", { "retry-after": "0" });
+  const repeated = await answering([overloaded, limited, page], async (client) => {
     assert.deepEqual((await client.threads.list()).items, []);
   });
-  assert.equal(repeated.length, 2);
+  assert.equal(repeated.length, 3);
+  const refused = await answering([problem(429, "too_many_terminals")], async (client) => {
+    await assert.rejects(client.threads.list(), RateLimitError);
+  });
+  assert.equal(refused.length, 1);
   const failed = await answering([problem(503, "overloaded", { "x-request-id": "r2" })], async (client) => {
     await assert.rejects(client.threads.list(), (error) => {
       assert.ok(error instanceof UnavailableError);

@@ -27,6 +27,20 @@ fn the_command_line_finds_the_server_by_its_home() {
 }
 
 #[test]
+fn the_token_of_a_home_is_not_sent_to_other_machines() {
+    let home = Home::new();
+    let _server = Server::start(&home);
+    let path = home.path().to_str().unwrap();
+    let entry = |url| run(&["env", "mcp", "--url", url], &[("STEAD_HOME", path)]);
+    let own = entry("http://localhost:7832");
+    assert!(own.status.success() && !own.stdout.is_empty(), "{own:?}");
+    let other = entry("https://stead.example.com");
+    assert_eq!((other.status.code(), other.stdout.is_empty()), (Some(1), true), "{other:?}");
+    let stderr = String::from_utf8_lossy(&other.stderr);
+    assert!(stderr.contains("no token found; set STEAD_TOKEN"), "{stderr}");
+}
+
+#[test]
 fn a_refusal_and_a_missing_server_are_reported_in_one_line() {
     let home = Home::new();
     let path = home.path().to_str().unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, run};
+use crate::harness::{Home, Server, run, wait_for};
 
 fn stead(home: &Home, arguments: &[&str]) -> std::process::Output {
     run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])
@@ -157,4 +157,24 @@ fn listening_ports_are_printed_and_a_stopped_thread_has_none() {
     assert!(table.lines().any(|line| line == server.address.port().to_string()), "{table}");
     let missing = refused(&home, &["ports", "nothing"]);
     assert!(missing.contains("no thread or sandbox \"nothing\""), "{missing}");
+}
+
+#[test]
+fn the_last_lines_of_a_terminal_are_printed() {
+    let home = Home::new();
+    let _server = Server::start(&home);
+    succeed(&home, &["send", "-t", "main", "seq 200 300", "--enter"]);
+    let (all, prompt) = wait_for("the prompt after the output", || {
+        let shown = succeed(&home, &["logs", "main"]);
+        match shown.rsplit_once("\n300\n").map(|(_, prompt)| prompt.to_owned()) {
+            Some(prompt) if !prompt.trim().is_empty() => Ok((shown, prompt)),
+            Some(_) | None => Err(shown),
+        }
+    });
+    assert!(all.contains("\n200\n201\n"), "{all}");
+    let last = |lines: &str| succeed(&home, &["logs", "main", "-n", lines]);
+    assert_eq!(last("3"), format!("299\n300\n{prompt}"));
+    assert_eq!(last("1"), prompt);
+    assert_eq!(last("0"), "");
+    assert_eq!(last("100000"), all);
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::schema;
 use crate::harness::{Answer, Client, Request};
 
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
@@ -58,10 +59,18 @@ pub fn ask(client: &Client, method: &str, params: Value, capabilities: &Value) -
     last["result"].clone()
 }
 
-/// Calls a tool and returns its result, error or not.
+/// Calls a tool and returns its result, error or not. Structured results must be as the tool describes them.
 #[track_caller]
 pub fn call(client: &Client, tool: &str, arguments: Value) -> Value {
-    ask(client, "tools/call", json!({"name": tool, "arguments": arguments}), &json!({}))
+    let none = json!({});
+    let result = ask(client, "tools/call", json!({"name": tool, "arguments": arguments}), &none);
+    if let Some(data) = result.get("structuredContent") {
+        let listed = ask(client, "tools/list", json!({}), &none);
+        let tools = listed["tools"].as_array().unwrap();
+        let entry = tools.iter().find(|entry| entry["name"] == tool).unwrap();
+        schema::check(&entry["outputSchema"], data);
+    }
+    result
 }
 
 /// Calls a tool that must succeed, and returns its data.

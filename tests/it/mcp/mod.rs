@@ -2,6 +2,7 @@
 
 mod client;
 mod install;
+mod schema;
 mod sessions;
 mod stdio;
 mod tasks;

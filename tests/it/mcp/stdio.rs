@@ -2,13 +2,14 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    net::TcpStream,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
 };
 
 use serde_json::{Value, json};
 
-use super::client::meta;
+use super::client::{meta, tasks_capability};
 use crate::harness::{Home, Server, WAIT_TIMEOUT, wait_for};
 
 /// A running bridge.
@@ -85,13 +86,19 @@ impl Drop for Bridge {
 /// Ends the server that a bridge started.
 struct StartedServer<'a>(&'a Home);
 
-impl Drop for StartedServer<'_> {
-    fn drop(&mut self) {
+impl StartedServer<'_> {
+    fn kill(&self) {
         let pid = std::fs::read_to_string(self.0.path().join("lock")).unwrap_or_default();
         let pid = pid.trim().parse().ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
+    }
+}
+
+impl Drop for StartedServer<'_> {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -132,16 +139,61 @@ fn a_call_is_answered_although_the_server_was_killed() {
     assert_eq!(bridge.answer(2)["result"]["structuredContent"]["stdout"], "again\n");
 }
 
+/// A request of version 2026-07-28.
+fn stateless(id: u32, method: &str, mut params: Value, capabilities: &Value) -> Value {
+    params["_meta"] = meta(capabilities);
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+#[test]
+fn a_task_is_polled_over_the_bridge_although_the_server_was_killed() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let _started = StartedServer(&home);
+    let mut bridge = Bridge::start(&home);
+    let request = |id, method, params| stateless(id, method, params, &tasks_capability());
+    let call = json!({"name": "exec", "arguments": {"command": "sleep 4; echo end"}});
+    bridge.send(&request(1, "tools/call", call));
+    let task = bridge.answer(1)["result"].clone();
+    assert_eq!(task["resultType"], "task", "{task}");
+    server.kill();
+    // The bridge starts another server, and the client notices nothing.
+    let mut id = 1;
+    let done = wait_for("the end of the task", || {
+        id += 1;
+        bridge.send(&request(id, "tasks/get", json!({"taskId": task["taskId"]})));
+        let answer = bridge.answer(id);
+        assert!(answer["error"].is_null(), "request {id}: {answer}");
+        let task = answer["result"].clone();
+        if task["status"] == "completed" { Ok(task) } else { Err(task) }
+    });
+    assert_eq!(done["result"]["structuredContent"]["stdout"], "end\n", "{done}");
+    // Nothing was sent to the server that is gone, so that a call can be sent to the next one.
+    let address = std::fs::read_to_string(home.path().join("address")).unwrap();
+    let address = address.trim().strip_prefix("http://").unwrap().to_owned();
+    StartedServer(&home).kill();
+    wait_for("the server to end", || match TcpStream::connect(&address) {
+        Ok(_) => Err("it accepts connections"),
+        Err(_) => Ok(()),
+    });
+    let marker = home.path().join("marker");
+    let command = format!("echo x >> {}; echo again", marker.display());
+    bridge.send(&request(
+        1000,
+        "tools/call",
+        json!({"name": "exec", "arguments": {"command": command}}),
+    ));
+    let answer = bridge.answer(1000);
+    assert_eq!(answer["result"]["structuredContent"]["stdout"], "again\n", "{answer}");
+    assert_eq!(std::fs::read_to_string(&marker).unwrap(), "x\n", "the command ran once");
+}
+
 #[test]
 fn stateless_clients_are_bridged_and_cancel() {
     let home = Home::new();
     let server = Server::start(&home);
     let mut bridge = Bridge::start(&home);
-    let no_capabilities = json!({});
-    let request = |id: u32, method: &str, mut params: Value| {
-        params["_meta"] = meta(&no_capabilities);
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-    };
+    let request = |id, method, params| stateless(id, method, params, &json!({}));
     bridge.send(&request(1, "server/discover", json!({})));
     let answer = bridge.answer(1);
     let versions = answer["result"]["supportedVersions"].as_array().unwrap();

@@ -12,6 +12,7 @@ fn start(client: &Client, command: &str) -> Value {
     let params = json!({"name": "exec", "arguments": {"command": command}});
     let task = ask(client, "tools/call", params, &tasks_capability());
     assert_eq!((&task["resultType"], &task["status"]), (&"task".into(), &"working".into()));
+    assert!(task["ttlMs"].as_u64().unwrap() >= 7 * 24 * 3600 * 1000, "{task}");
     task
 }
 

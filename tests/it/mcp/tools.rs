@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{ask, call, data, failure, messages, request};
-use crate::harness::{Home, Server, wait_for};
+use crate::harness::{Client, Events, Home, Server, wait_for};
 
 #[test]
 fn a_shell_keeps_its_state_between_calls() {
@@ -134,6 +134,55 @@ fn progress_shows_the_last_output() {
     assert_eq!(result["result"]["structuredContent"]["exit_code"], 0, "{result}");
 }
 
+/// Sends a call of a tool with a progress token, and returns the message of its first notification.
+fn first_progress(client: &Client, tool: &str, arguments: Value) -> (Events, String) {
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "p"}});
+    let mut events = request(client, "tools/call", params, &json!({})).stream();
+    let note: Value = serde_json::from_str(&events.next_data()).unwrap();
+    assert_eq!(note["method"], "notifications/progress", "{note}");
+    let message = note["params"]["message"].as_str().unwrap_or_default().to_owned();
+    (events, message)
+}
+
+#[test]
+fn a_call_that_waits_reports_progress_and_can_be_cancelled() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let running = data(
+        &client,
+        "exec",
+        json!({"command": "read a; echo got $a",
+        "keep_stdin_open": true, "yield_ms": 100}),
+    );
+    let id = &running["command_id"];
+    let wait = json!({"command_id": id, "wait_ms": 50_000});
+    let (mut output, _) = first_progress(&client, "command_output", wait);
+    data(&client, "command_input", json!({"command_id": id, "data": "x\n"}));
+    let result = loop {
+        let message: Value = serde_json::from_str(&output.next_data()).unwrap();
+        if message["method"].is_null() {
+            break message;
+        }
+    };
+    assert_eq!(result["result"]["structuredContent"]["data"], "got x\n", "{result}");
+
+    let question = |arguments| first_progress(&client, "ask_person", arguments);
+    let (asking, message) = question(json!({"reason": "Which branch?"}));
+    assert_eq!(message, "waiting for a person");
+    let handoffs = || client.get("/api/handoffs").expect(200)["items"][0].clone();
+    let asked = handoffs();
+    assert_eq!(asked["status"], "open", "{asked}");
+    // A call that only waits again leaves the question open.
+    drop(question(json!({"handoff_id": asked["handoff_id"]})));
+    assert_eq!(handoffs()["status"], "open");
+    drop(asking);
+    wait_for("the question to be withdrawn", || {
+        let asked = handoffs();
+        if asked["status"] == "declined" { Ok(()) } else { Err(asked) }
+    });
+}
+
 #[test]
 fn a_person_and_an_agent_share_the_screen() {
     let home = Home::new();
@@ -188,6 +237,48 @@ fn files_and_memories_are_read_and_written() {
         assert_eq!(memory["content"], store);
     }
     assert!(failure(&client, "read_file", json!({"path": "/workspace/none"})).contains("none"));
+}
+
+#[test]
+fn a_model_reads_in_the_text_how_to_continue() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let text = |tool: &str, arguments: Value| {
+        call(&client, tool, arguments)["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    // One byte more than a resource may have, which cuts the last character.
+    let large = format!("{}é", "a".repeat((4 << 20) - 1));
+    let path = "/workspace/large.txt";
+    data(&client, "exec", json!({"command": "true"}));
+    let written = client.request("PUT", &format!("/api/threads/main/fs/write?path={path}"));
+    written.body(large.as_bytes()).send().expect_success();
+    let uri = "stead://threads/main/files/workspace/large.txt";
+    let read = ask(&client, "resources/read", json!({"uri": uri}), &json!({}));
+    assert_eq!(read["contents"][0]["text"].as_str().unwrap().len(), (4 << 20) - 1);
+    let notice = read["contents"][1]["text"].as_str().unwrap();
+    assert!(notice.contains("4194305 bytes in all; continue with offset=4194303"), "{notice}");
+
+    let memory = format!("{}é", "b".repeat((1 << 20) - 1));
+    data(&client, "memory_write", json!({"path": "long", "content": memory}));
+    let first = text("memory_read", json!({"path": "long"}));
+    assert!(first.ends_with("[1048577 bytes in all; continue with offset=1048575]"));
+    let rest = data(&client, "memory_read", json!({"path": "long", "offset": 1_048_575}));
+    assert_eq!((&rest["content"], &rest["end"]), (&"é".into(), &true.into()));
+
+    data(&client, "write_file", json!({"path": "/workspace/a.txt", "content": "x\nx\nx\n"}));
+    let found = text("search_files", json!({"pattern": "^x$", "limit": 2}));
+    assert!(
+        found.contains("[there may be more matches: the limit of matches is reached"),
+        "{found}"
+    );
+    for name in ["one", "two"] {
+        data(&client, "sandbox_create", json!({"name": name}));
+    }
+    let page = text("sandbox_list", json!({"limit": 1}));
+    let (_, cursor) = page.split_once("cursor=").unwrap();
+    let next = json!({"limit": 1, "cursor": cursor.trim_end_matches(']')});
+    assert_eq!(data(&client, "sandbox_list", next)["items"][0]["name"], "one", "{page}");
 }
 
 #[test]

@@ -256,6 +256,52 @@ fn what_a_command_wrote_can_be_read_when_its_host_is_gone() {
     assert_eq!(read.text(), "1\n2\n3\n4\n5\n");
 }
 
+/// Lines of ten bytes, `SIZE` bytes in total.
+const FIRST_LINE: u64 = 100_000_000;
+const SIZE: u64 = 100 << 20;
+
+/// Compares a part of the output of `seq` with what must be there.
+#[track_caller]
+fn check_lines(offset: u64, bytes: &[u8]) {
+    let end = offset + bytes.len() as u64;
+    let lines = (offset / 10..end.div_ceil(10)).map(|line| format!("{}\n", FIRST_LINE + line));
+    let skipped = usize::try_from(offset % 10).unwrap();
+    let expected = lines.collect::<String>().into_bytes();
+    assert!(bytes == &expected[skipped..skipped + bytes.len()], "other bytes at {offset}");
+}
+
+#[test]
+fn a_hundred_megabytes_arrive_without_a_gap_although_the_server_is_killed() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let command = format!("seq {FIRST_LINE} {}", FIRST_LINE + SIZE / 10 - 1);
+    let request = server.client().request("POST", "/api/threads/t/exec");
+    let mut events = request.json(&json!({"command": command})).events();
+    let started = events.until("started").json();
+    let output = format!("/api/commands/{}/output", started["command_id"].as_str().unwrap());
+    let (kills, mut received) = (5, 0);
+    while received < SIZE / (kills + 1) {
+        let event = events.until("stdout").json();
+        let data = event["data"].as_str().unwrap().as_bytes();
+        assert_eq!(event["offset"], received);
+        check_lines(received, data);
+        received += data.len() as u64;
+    }
+    for kill in 1..=kills {
+        server.kill_and_start(&home);
+        while received < SIZE * (kill + 1) / (kills + 1) {
+            let path = format!("{output}?from={received}&limit=4194304&wait_ms=5000");
+            let part = server.client().get(&path);
+            assert_eq!(part.expect_status(200).header("x-offset"), Some(&*received.to_string()));
+            check_lines(received, &part.body);
+            received += part.body.len() as u64;
+        }
+    }
+    assert_eq!(received, SIZE);
+    let end = server.client().get(&format!("{output}?from={SIZE}&wait_ms=5000"));
+    assert_eq!((end.header("x-end"), end.body.len()), (Some("true"), 0));
+}
+
 #[test]
 fn a_repeated_key_is_answered_when_its_time_to_yield_is_over() {
     let home = Home::new();

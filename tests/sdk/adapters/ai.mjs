@@ -1,14 +1,9 @@
 // The adapter for the Vercel AI SDK, against a server that is already running. Our SDK must have been built.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { pathToFileURL } from "node:url";
+import { printed } from "./example.mjs";
 
-const require = createRequire(`${process.env.SDK_DIR}/`);
-const { generateText, isStepCount, tool } = await import(pathToFileURL(require.resolve("ai")).href);
-const { MockLanguageModelV4 } = await import(pathToFileURL(require.resolve("ai/test")).href);
-const { z } = await import(pathToFileURL(require.resolve("zod")).href);
 const { Stead } = await import("../../../sdk/typescript/dist/index.js");
 const { SandboxSession } = await import("../../../sdk/typescript/dist/adapters/ai.js");
 
@@ -91,20 +86,6 @@ test("files", async () => {
     assert.equal(await session[read]({ path: "none" }), null);
 });
 
-test("a scripted model works in the sandbox", async () => {
-  const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
-  const call = { type: "tool-call", toolCallId: "1", toolName: "shell", input: '{"command":"seq 10 | tail -1"}' };
-  const replies = [
-    { content: [call], finishReason: { unified: "tool-calls" }, usage, warnings: [] },
-    { content: [{ type: "text", text: "Ten." }], finishReason: { unified: "stop" }, usage, warnings: [] },
-  ];
-  const model = new MockLanguageModelV4({ doGenerate: async () => replies.shift() });
-  const shell = tool({
-    inputSchema: z.object({ command: z.string() }),
-    execute: async ({ command }, { experimental_sandbox }) => (await experimental_sandbox.run({ command })).stdout,
-  });
-  const options = { model, prompt: "Count.", tools: { shell }, stopWhen: isStepCount(3) };
-  const result = await generateText({ ...options, experimental_sandbox: session });
-  assert.equal(result.text, "Ten.");
-  assert.equal(result.steps[0].toolResults[0].output, "10\n");
+test("the example works in a sandbox", () => {
+  assert.equal(printed("vercel_agent.mjs"), "the tool said: 10\nThe last one is ten.\n");
 });

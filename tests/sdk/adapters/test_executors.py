@@ -5,11 +5,10 @@ import asyncio
 import pytest
 from autogen_core import CancellationToken
 from autogen_core.code_executor import CodeBlock
-from smolagents import CodeAgent
-from smolagents.models import ChatMessage, MessageRole, Model
 from smolagents.monitoring import AgentLogger, LogLevel
 from smolagents.utils import AgentError
 
+from example import printed
 from stead import Stead
 from stead.adapters.autogen import SteadCodeExecutor
 from stead.adapters.smolagents import SteadExecutor
@@ -58,25 +57,9 @@ def test_smolagents_keeps_variables_and_reports_errors(logger):
         executor.cleanup()
 
 
-class Scripted(Model):
-    """Answers with one step after another."""
-
-    steps = iter(["total = sum(range(5))\nprint(total)", "final_answer(total * 2)"])
-
-    def generate(self, messages, **_):
-        code = next(self.steps)
-        return ChatMessage(role=MessageRole.ASSISTANT, content=f"Thought: continue.\n<code>\n{code}\n</code>")
-
-
-def test_a_smolagents_agent_works_in_a_sandbox(logger):
-    with Stead.connect() as client, client.sandboxes.create(env={"PIP_NO_INDEX": "1"}) as sandbox:
-        # The source of the tool `final_answer` imports these; nothing is downloaded here.
-        for package in ("numpy", "PIL"):
-            sandbox.files.write(f"/workspace/{package}/__init__.py", "")
-        executor = SteadExecutor(logger=logger, sandbox=sandbox)
-        agent = CodeAgent(tools=[], model=Scripted(), executor=executor, verbosity_level=LogLevel.OFF)
-        assert agent.run("Add.") == 20
-        sandbox.exec("rm -r numpy PIL").check()
+def test_the_examples_run_their_code_in_a_sandbox():
+    assert printed("smolagents_agent") == "the agent answers 20\n"
+    assert printed("autogen_blocks") == "2 blocks, exit code 0: 15\n"
 
 
 def test_smolagents_deletes_the_sandbox_it_created(logger):

@@ -1,13 +1,9 @@
 """The adapter for Inspect AI, by Inspect's own checks of sandboxes, and by an evaluation without a model."""
 
 import pytest
-from inspect_ai import Task, eval
-from inspect_ai.dataset import Sample
-from inspect_ai.scorer import includes
-from inspect_ai.solver import solver
-from inspect_ai.util import sandbox
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
+from example import printed
 from stead import Stead
 from stead.adapters.inspect import SteadSandboxEnvironment
 
@@ -24,22 +20,7 @@ def sandbox_env(environment):
     return environment
 
 
-@solver
-def scripted():
-    async def solve(state, generate):
-        await sandbox().write_file("notes/question.txt", state.input_text)
-        counted = await sandbox().exec(["wc", "-w", "notes/question.txt"])
-        state.output.completion = counted.stdout
-        return state
-
-    return solve
-
-
-def test_an_evaluation_finds_the_sandbox_by_its_name_and_deletes_it(tmp_path):
-    samples = [Sample(input="one two three", target="3"), Sample(input="four five", target="2")]
-    task = Task(dataset=samples, solver=scripted(), scorer=includes(), sandbox="stead")
-    [log] = eval(task, model=None, display="none", log_format="json", log_dir=str(tmp_path))
-    assert log.status == "success", log.error
-    assert log.results.scores[0].metrics["accuracy"].value == 1
+def test_an_evaluation_finds_the_sandbox_by_its_name_and_deletes_it():
+    assert printed("inspect_eval") == "success with accuracy 1.0\n"
     with Stead.connect() as client:
         assert [one.info.labels["task"] for one in client.sandboxes.list(label="framework=inspect")] in ([], ["checks"])

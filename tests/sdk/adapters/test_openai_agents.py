@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from agents import RunConfig, Runner
-from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
-from agents.sandbox.errors import ExecTimeoutError, InvalidManifestPathError, WorkspaceReadNotFoundError
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    ExposedPortUnavailableError,
+    InvalidManifestPathError,
+    WorkspaceReadNotFoundError,
+)
 from agents.sandbox.manifest import Manifest
-from agents.testing.model import ScriptedModel, assistant_message, function_call
 
+from example import printed
+from server import ask, until
 from stead import Stead
 from stead.adapters.openai_agents import SteadSandboxClient, SteadSandboxClientOptions
 
@@ -86,15 +90,29 @@ async def test_an_interactive_program_is_typed_into(client):
     await client.delete(session)
 
 
-async def test_a_scripted_agent_works_in_a_sandbox(client):
-    call = function_call("exec_command", {"cmd": "seq 10 | tail -1 > last; cat last"}, call_id="1")
-    model = ScriptedModel([[call], [assistant_message("Ten.")]])
-    agent = SandboxAgent(name="counter", model=model, default_manifest=Manifest())
-    run = RunConfig(tracing_disabled=True, sandbox=SandboxRunConfig(client=client))
-    result = await Runner.run(agent, "Count.", run_config=run)
-    assert result.final_output == "Ten."
-    outputs = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
-    assert [output.split("Output:")[1].strip() for output in outputs] == ["10"]
+async def test_an_exposed_port_is_opened_from_outside_also_after_resume(client, server):
+    session = await client.create(options=SteadSandboxClientOptions(exposed_ports=(8123,)))
+    await session.start()
+    await session.exec("echo from inside > page; python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 &")
+    session = await client.resume(client.deserialize_session_state(client.serialize_session_state(session.state)))
+    async with session:
+        endpoint = await session.resolve_exposed_port(8123)
+        assert endpoint.url_for("http") == f"http://{endpoint.host}:{server.address.split(':')[1]}/"
+
+        def answer():
+            status, _, body = ask(server, f"{endpoint.host}:{endpoint.port}", "/page")
+            return body if status == 200 else None
+
+        assert await asyncio.to_thread(until, answer, "the program to listen") == "from inside\n"
+        with pytest.raises(ExposedPortUnavailableError):
+            await session.resolve_exposed_port(8124)
+    await client.delete(session)
+
+
+def test_the_example_works_in_one_sandbox_and_deletes_it():
+    assert printed("openai_agent") == "The last one is ten.\nthe file is still there: 10\n"
+    with Stead.connect() as stead:
+        assert list(stead.sandboxes.list(label="example=openai")) == []
 
 
 async def test_a_session_is_resumed_after_its_program_was_killed(client):

@@ -13,6 +13,7 @@ from swerex.runtime.abstract import (
     WriteFileRequest,
 )
 
+from example import printed
 from stead.adapters.swerex import SteadDeployment
 
 
@@ -88,3 +89,7 @@ async def test_commands_and_files(runtime, tmp_path):
     (tmp_path / "local/file").write_text("text")
     await runtime.upload(UploadRequest(source_path=str(tmp_path / "local"), target_path="/workspace/copy"))
     assert (await runtime.read_file(ReadFileRequest(path="/workspace/copy/file"))).content == "text"
+
+
+def test_the_example_repairs_a_program():
+    assert printed("swerex_session") == "AssertionError: one and two are three\nthe test passes\n"

@@ -32,8 +32,8 @@ use crate::{
 };
 use api::error::Problem;
 use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, Resume, Stdin, StdinAfterWrite,
-    TerminalError, WatchEvent, WatchFrom, WatcherUpdate,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, NewTerminal, OutputDelivery, Resume, Stdin,
+    StdinAfterWrite, TerminalError, WatchEvent, WatchFrom, WatcherUpdate,
 };
 use model::{ShellKind, Terminal};
 use program::ProcessKind;
@@ -126,6 +126,7 @@ impl Adapter {
             env: config.envs.clone(),
             cwd: config.cwd.clone(),
             max_output: MAX_OUTPUT_BYTES,
+            delivery: OutputDelivery::Receipt,
             if_busy: BusyPolicy::Fail,
             resume: Resume::No,
             touch: None,

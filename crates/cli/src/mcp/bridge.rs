@@ -3,7 +3,8 @@
 //! A server that is killed and started again is found again. A client with a session (2025-11-25 and before) gets
 //! another session, and its unanswered requests are sent again. A tool call that changes something has an
 //! idempotency key, so that the server continues the first attempt instead of running a command twice. A stateless
-//! request (2026-07-28) is cancelled by closing its response and has no key; if its connection is lost, it fails.
+//! request (2026-07-28) is cancelled by closing its response and has no key: it is sent again if it changes nothing or
+//! was not sent, and fails otherwise.
 
 use std::{
     collections::HashMap,
@@ -29,7 +30,10 @@ use tokio::{
 use uuid::Uuid;
 
 use super::args::BridgeArgs;
-use crate::{client::escape, server_link::ServerLink};
+use crate::{
+    client::{NoServer, escape},
+    server_link::ServerLink,
+};
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -76,6 +80,12 @@ impl Message {
     fn changes(&self) -> bool {
         let tool = self.json["params"]["name"].as_str().unwrap_or_default();
         self.method() == "tools/call" && !READ_ONLY_TOOLS.contains(&tool)
+    }
+
+    /// Whether the request can be sent again as it is. A client whose subscription is lost must hear of it, because
+    /// it may have missed changes.
+    fn is_repeatable(&self) -> bool {
+        !self.changes() && self.method() != "subscriptions/listen"
     }
 
     /// Returns the version of a stateless request.
@@ -312,11 +322,29 @@ impl Bridge {
     async fn stateless_request(&self, message: &Message) -> anyhow::Result<()> {
         let mut headers = accept();
         headers.extend(message.stateless_headers(message.version().unwrap_or_default())?);
-        let response = self.send(Some(message.text.clone()), headers).await?;
-        match self.pass_on(response, message).await? {
-            Answered::Yes => Ok(()),
-            Answered::SessionLost | Answered::No => {
-                anyhow::bail!("the connection to the server was lost before it answered")
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            // Waits until a server is ready.
+            self.link.client().await?;
+            let sent = self.send(Some(message.text.clone()), headers.clone()).await;
+            let may_repeat = match &sent {
+                // The server that was known has ended, and has not received the request.
+                Err(error) if error.is::<NoServer>() => true,
+                Ok(_) | Err(_) => message.is_repeatable(),
+            };
+            let outcome = match sent {
+                Ok(response) => self.pass_on(response, message).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(Answered::Yes) => return Ok(()),
+                Ok(Answered::No | Answered::SessionLost) | Err(_)
+                    if may_repeat && attempts < MAX_ATTEMPTS => {}
+                Ok(Answered::No | Answered::SessionLost) => {
+                    anyhow::bail!("the connection to the server was lost before it answered")
+                }
+                Err(error) => return Err(error),
             }
         }
     }

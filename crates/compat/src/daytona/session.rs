@@ -23,8 +23,8 @@ use super::{DaytonaJson, DaytonaRefusal, ToolboxSandbox};
 use adapter::Adapter;
 use adapter::process::SESSION_NAME;
 use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, MAX_OUTPUT, NewTerminal, Resume, Stdin,
-    StdinAfterWrite, TerminalError,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, MAX_OUTPUT, NewTerminal, OutputDelivery,
+    Resume, Stdin, StdinAfterWrite, TerminalError,
 };
 use model::{Command, CommandId, Env, ShellKind, Terminal};
 use store::SandboxRecord;
@@ -176,6 +176,7 @@ pub(super) async fn exec(
         env: BTreeMap::new(),
         cwd: None,
         max_output: MAX_OUTPUT,
+        delivery: OutputDelivery::Receipt,
         if_busy: BusyPolicy::Wait,
         resume: Resume::Yes,
         touch: None,

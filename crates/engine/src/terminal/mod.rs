@@ -53,7 +53,8 @@ pub use flight::CommandStage;
 pub use history::Offsets;
 pub use open::NewTerminal;
 pub use options::{
-    BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, Resume, Stdin, StdinAfterWrite,
+    BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, OutputDelivery, Resume, Stdin,
+    StdinAfterWrite,
 };
 pub use output_source::Chunk;
 pub use owner::{Format, OwnerRequest, Picture, TerminalFacts};

@@ -13,6 +13,9 @@ use store::StoreError;
 const MIN_KEPT_BYTES: u64 = 8 << 20;
 /// The maximum output of each stream in one response.
 pub const MAX_OUTPUT: u64 = 64 << 20;
+/// What the host keeps of each stream that a client follows: one that was disconnected for a while misses nothing.
+/// Both streams of a command fit into what a terminal keeps of commands that have ended (256 MiB).
+const FOLLOWED_BYTES: u64 = 104 << 20;
 
 /// The standard input of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,15 @@ pub enum BusyPolicy {
     Fail,
 }
 
+/// How the client receives the output of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputDelivery {
+    /// With the response, and later by offset.
+    Receipt,
+    /// As it is written; the host keeps more of it.
+    Stream,
+}
+
 /// A command with its options.
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
@@ -51,6 +63,7 @@ pub struct ExecOptions {
     pub cwd: Option<String>,
     /// How many bytes of each stream the response carries.
     pub max_output: u64,
+    pub delivery: OutputDelivery,
     pub if_busy: BusyPolicy,
     pub resume: Resume,
     /// The session that counts its end as activity.
@@ -101,6 +114,7 @@ impl ExecOptions {
             Stdin::Given(bytes) => (StdinMode::Given, bytes.clone()),
             Stdin::Open => (StdinMode::Open, Vec::new()),
         };
+        let keep_head = self.max_output.clamp(MIN_KEPT_BYTES, MAX_OUTPUT);
         let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
         Request::Exec {
             seq,
@@ -120,8 +134,11 @@ impl ExecOptions {
                 BusyPolicy::Wait => wire::IfBusy::Wait,
                 BusyPolicy::Fail => wire::IfBusy::Fail,
             },
-            keep_head: self.max_output.clamp(MIN_KEPT_BYTES, MAX_OUTPUT),
-            keep_tail: MIN_KEPT_BYTES,
+            keep_head,
+            keep_tail: match self.delivery {
+                OutputDelivery::Receipt => MIN_KEPT_BYTES,
+                OutputDelivery::Stream => FOLLOWED_BYTES - keep_head,
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{
     exec,
+    progress::{CallProgress, cancelled},
     tool::{ToolCall, ToolError, ToolReply},
 };
 use crate::{
@@ -77,7 +78,8 @@ pub(crate) async fn command_output(
             ("wait_ms", wait),
         ],
     );
-    let reply = call.native.get(&target).await?;
+    let waited = CallProgress::new(&call).wait(&call, call.native.get(&target)).await;
+    let reply = waited.ok_or_else(cancelled)??;
     let record = CommandRecord::read(&call.native, &arguments.command_id).await?;
     let number = |name: &str| reply.header(name).parse().unwrap_or_default();
     let output = CommandOutput {

@@ -11,13 +11,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::response::Response;
 use http::{Method, header};
-use rmcp::model::{CreateTaskResult, ProgressNotificationParam, ProgressToken};
+use rmcp::model::CreateTaskResult;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
-use super::tool::{ToolCall, ToolError, ToolReply};
+use super::{
+    progress::CallProgress,
+    tool::{ToolCall, ToolError, ToolReply},
+};
 use crate::{
     command::{CommandRecord, CommandResult, MAX_RESULT_BYTES},
     events::{NativeEvent, NativeEvents},
@@ -31,11 +34,8 @@ const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(600);
 /// How long a call waits before the command becomes a task, for a client that supports tasks.
 const WAIT_BEFORE_TASK: Duration = Duration::from_secs(2);
 const MAX_WAIT_MS: u64 = 600_000;
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the receipt of a command is read that another request started.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Length of the last line of output in a progress notification.
-const MAX_LINE_CHARS: usize = 200;
 
 /// Selects a shell, and a command for it.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -96,12 +96,12 @@ impl ExecArguments {
     }
 
     /// Returns how long the call waits for the end of the command.
-    fn wait(&self, progress: &Progress, long: LongCommands) -> Duration {
-        match (self.yield_ms, long, &progress.token) {
-            (Some(ms), _, _) => Duration::from_millis(ms.min(MAX_WAIT_MS)),
-            (None, LongCommands::AreTasks, _) => WAIT_BEFORE_TASK,
-            (None, LongCommands::KeepRunning, Some(_)) => WAIT_WITH_PROGRESS,
-            (None, LongCommands::KeepRunning, None) => DEFAULT_WAIT,
+    fn wait(&self, progress: &CallProgress, long: LongCommands) -> Duration {
+        match (self.yield_ms, long) {
+            (Some(ms), _) => Duration::from_millis(ms.min(MAX_WAIT_MS)),
+            (None, LongCommands::AreTasks) => WAIT_BEFORE_TASK,
+            (None, LongCommands::KeepRunning) if progress.is_wanted() => WAIT_WITH_PROGRESS,
+            (None, LongCommands::KeepRunning) => DEFAULT_WAIT,
         }
     }
 }
@@ -146,7 +146,7 @@ pub(crate) async fn exec(
         return Err(ToolError::Arguments("thread excludes terminal_id".into()));
     }
     let long = LongCommands::of(&call);
-    let mut progress = Progress::new(&call);
+    let mut progress = CallProgress::new(&call);
     let deadline = Instant::now() + arguments.wait(&progress, long);
     let (target, body) = (arguments.target(&call), arguments.body());
     let response = call.native.stream(Method::POST, &target, Some(&body)).await?;
@@ -189,7 +189,7 @@ async fn follow(
     call: &ToolCall,
     response: Response,
     deadline: Instant,
-    progress: &mut Progress,
+    progress: &mut CallProgress,
 ) -> Result<Waited, ToolError> {
     let mut events = NativeEvents::new(response.into_body());
     let mut command_id = None;
@@ -213,7 +213,7 @@ async fn follow(
         let Some(NativeEvent { name, data }) = event else { break };
         match name.as_str() {
             "started" => command_id = data["command_id"].as_str().map(str::to_owned),
-            "stdout" | "stderr" => progress.output(&data),
+            "stdout" | "stderr" => show_last_line(progress, &data),
             "exit" => return Ok(Waited::Ended(Box::new(CommandRecord::parse(data)?))),
             "error" => return Err(ToolError::Failed(detail(&data))),
             // A gap, or the notice that the server stops.
@@ -225,6 +225,14 @@ async fn follow(
     Ok(Waited::Continues { command_id })
 }
 
+/// Makes the last line of some output the message of the progress.
+fn show_last_line(progress: &mut CallProgress, data: &Value) {
+    let lines = data["data"].as_str().unwrap_or_default().lines();
+    if let Some(line) = lines.rev().map(str::trim).find(|line| !line.is_empty()) {
+        progress.set_message(line);
+    }
+}
+
 fn detail(data: &Value) -> String {
     data["detail"].as_str().unwrap_or("the command failed").to_owned()
 }
@@ -234,7 +242,7 @@ async fn poll(
     call: &ToolCall,
     mut record: CommandRecord,
     deadline: Instant,
-    progress: &mut Progress,
+    progress: &mut CallProgress,
 ) -> Result<Waited, ToolError> {
     loop {
         let command_id = record.command_id.clone();
@@ -255,50 +263,5 @@ async fn poll(
             }
         }
         record = CommandRecord::read(&call.native, &command_id).await?;
-    }
-}
-
-/// The progress of one call: the seconds since its start, and the last line of output.
-struct Progress {
-    token: Option<ProgressToken>,
-    started: Instant,
-    ticks: tokio::time::Interval,
-    line: String,
-}
-
-impl Progress {
-    fn new(call: &ToolCall) -> Progress {
-        let started = Instant::now();
-        let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let token = call.context.meta.get_progress_token();
-        Progress { token, started, ticks, line: String::new() }
-    }
-
-    /// Returns when the next notification is due; never without a token.
-    async fn due(&mut self) {
-        match self.token {
-            Some(_) => drop(self.ticks.tick().await),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Keeps the last line of some output.
-    fn output(&mut self, data: &Value) {
-        let lines = data["data"].as_str().unwrap_or_default().lines();
-        if let Some(line) = lines.rev().map(str::trim).find(|line| !line.is_empty()) {
-            self.line = line.chars().take(MAX_LINE_CHARS).collect();
-        }
-    }
-
-    async fn send(&self, call: &ToolCall) {
-        let Some(token) = &self.token else { return };
-        let seconds = self.started.elapsed().as_secs_f64();
-        let mut note = ProgressNotificationParam::new(token.clone(), seconds);
-        if !self.line.is_empty() {
-            note = note.with_message(self.line.clone());
-        }
-        // A client that has disconnected is noticed by its cancellation.
-        let _ = call.context.peer.notify_progress(note).await;
     }
 }

@@ -92,7 +92,7 @@ async fn content(
     let read = native.get(target).await?.json();
     let number = |key: &str| read[key].as_u64().unwrap_or_default();
     let text = |key: &str| read[key].as_str().map(str::to_owned);
-    Ok(FileContent {
+    let content = FileContent {
         path: path.to_owned(),
         content: text("content"),
         content_base64: text("content_base64"),
@@ -100,7 +100,8 @@ async fn content(
         next_offset: number("next_offset"),
         end: read["end"].as_bool().unwrap_or(true),
         size: number("size"),
-    })
+    };
+    Ok(content.without_cut_character())
 }
 
 impl FileContent {
@@ -109,15 +110,38 @@ impl FileContent {
         (self.content, self.content_base64)
     }
 
+    /// Leaves a character that the limit cut to the next part, so that a part of a text is a text.
+    fn without_cut_character(mut self) -> FileContent {
+        let encoded = self.content_base64.as_deref().filter(|_| !self.end);
+        let Some(Ok(mut bytes)) = encoded.map(|text| BASE64_STANDARD.decode(text)) else {
+            return self;
+        };
+        if let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+            && error.valid_up_to() > 0
+        {
+            bytes.truncate(error.valid_up_to());
+            self.next_offset = self.offset + bytes.len() as u64;
+            self.content = String::from_utf8(bytes).ok();
+            self.content_base64 = None;
+        }
+        self
+    }
+
+    /// Says how to read on, if the content does not reach the end of the file.
+    pub(crate) fn notice_of_rest(&self) -> Option<String> {
+        let (next, size) = (self.next_offset, self.size);
+        (!self.end).then(|| format!("[{size} bytes in all; continue with offset={next}]"))
+    }
+
     fn reply(self) -> ToolReply<FileContent> {
         let mut text = match (&self.content, &self.content_base64) {
             (Some(text), _) => text.clone(),
             (None, Some(base64)) => base64.clone(),
             (None, None) => String::new(),
         };
-        if !self.end {
-            let (next, size) = (self.next_offset, self.size);
-            text.push_str(&format!("\n[{size} bytes in all; continue with offset={next}]"));
+        if let Some(notice) = self.notice_of_rest() {
+            text.push_str(&format!("\n{notice}"));
         }
         ToolReply::Done { text, data: self }
     }
@@ -363,6 +387,8 @@ pub(crate) struct FileMatches {
     items: Vec<FileMatch>,
     /// Whether there may be more matches.
     truncated: bool,
+    /// The limit that ended the search early.
+    reason: Option<String>,
 }
 
 /// A line that matches the pattern.
@@ -395,12 +421,16 @@ pub(crate) async fn search_files(
         .iter()
         .map(|found| format!("{}:{}:{}\n", found.path, found.line, found.text))
         .collect();
-    match (items.is_empty(), truncated) {
-        (true, _) => text.push_str("no matches"),
-        (false, true) => text.push_str("[there may be more matches]"),
-        (false, false) => {}
+    if items.is_empty() {
+        text.push_str("no matches\n");
     }
-    Ok(ToolReply::Done { text, data: FileMatches { items, truncated } })
+    let reason = found["reason"].as_str().map(str::to_owned);
+    if let Some(reason) = &reason {
+        text.push_str(&format!(
+            "[there may be more matches: {reason}; search a smaller path, or raise limit, up to {MAX_ITEMS}]"
+        ));
+    }
+    Ok(ToolReply::Done { text, data: FileMatches { items, truncated, reason } })
 }
 
 /// The memories of a project are kept in one of two stores.
@@ -456,6 +486,8 @@ pub(crate) struct MemoryReadArguments {
     store: MemoryKind,
     /// Id of the thread; `main` by default.
     thread: Option<String>,
+    /// Offset of the first byte; 0 by default.
+    offset: Option<u64>,
 }
 
 pub(crate) async fn memory_read(
@@ -464,8 +496,11 @@ pub(crate) async fn memory_read(
 ) -> Result<ToolReply<FileContent>, ToolError> {
     let path = arguments.store.path(&arguments.path);
     let (native, thread) = (&call.native, arguments.thread.as_deref());
-    let limit = Some(MAX_READ_BYTES.to_string());
-    let parameters = [("limit", limit), ("format", Some("json".to_owned()))];
+    let parameters = [
+        ("offset", arguments.offset.map(|offset| offset.to_string())),
+        ("limit", Some(MAX_READ_BYTES.to_string())),
+        ("format", Some("json".to_owned())),
+    ];
     let target = arguments.store.target(native, thread, &arguments.path, &parameters).await?;
     Ok(content(native, &target, &path).await?.reply())
 }

@@ -4,6 +4,7 @@ mod commands;
 mod exec;
 mod files;
 mod people;
+mod progress;
 mod sandboxes;
 mod terminals;
 mod tool;
@@ -87,7 +88,7 @@ pub(crate) static CATALOG: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
             "Edit a file",
             "Replaces a text in a file by another. Fails if the text is not found, or is found more than \
              once without replace_all.",
-            ToolEffect::Replaces,
+            ToolEffect::Edits,
             files::edit_file,
         ),
         ToolEntry::new(
@@ -147,7 +148,7 @@ pub(crate) static CATALOG: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
             "Roll back a shell",
             "Restores an earlier state of a shell: directory, variables, functions and options. Files and \
              processes stay as they are.",
-            ToolEffect::Replaces,
+            ToolEffect::Edits,
             terminals::rollback,
         ),
         ToolEntry::new(
@@ -155,7 +156,7 @@ pub(crate) static CATALOG: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
             "Ask a person",
             "Asks a person for input, an approval, or a secret that a program in the terminal waits for, and \
              waits for the answer. A question stays open after the call: its result then has status `open`, \
-             and a call with its handoff_id waits again.",
+             and a call with its handoff_id waits again. Cancelling the call that asked withdraws the question.",
             ToolEffect::Additive,
             people::ask_person,
         ),
@@ -203,5 +204,15 @@ mod tests {
             assert!(tool.annotations.as_ref().unwrap().read_only_hint.is_some(), "{}", tool.name);
         }
         assert_eq!(names.len(), 20);
+    }
+
+    #[test]
+    fn a_tool_that_fails_when_it_is_repeated_is_not_idempotent() {
+        for (name, is_idempotent) in
+            [("write_file", true), ("edit_file", false), ("rollback", false)]
+        {
+            let hints = find(name).unwrap().tool.annotations.as_ref().unwrap();
+            assert_eq!(hints.idempotent_hint, Some(is_idempotent), "{name}");
+        }
     }
 }

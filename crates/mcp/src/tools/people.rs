@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
+    progress::{CallProgress, cancelled},
     terminals::{MissingThread, terminal_id},
     tool::{ToolCall, ToolError, ToolReply},
 };
@@ -95,17 +96,23 @@ impl PersonAnswer {
     }
 }
 
+/// Which call asked the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    OfThisCall,
+    Earlier,
+}
+
 pub(crate) async fn ask_person(
     call: ToolCall,
     arguments: AskPersonArguments,
 ) -> Result<ToolReply<PersonAnswer>, ToolError> {
     let native = &call.native;
+    let mut progress = CallProgress::new(&call);
+    progress.set_message("waiting for a person");
     let wait_ms = arguments.wait_ms.unwrap_or(MAX_WAIT_MS).min(MAX_WAIT_MS);
-    let handoff = match (arguments.handoff_id, arguments.reason) {
-        (Some(id), None) => {
-            let path = format!("/api/handoffs/{}", escape(&id));
-            native.get(&target(path, &[("wait_ms", Some(wait_ms.to_string()))])).await?
-        }
+    let (id, question) = match (arguments.handoff_id, arguments.reason) {
+        (Some(id), None) => (id, Question::Earlier),
         (None, Some(reason)) => {
             let (id, thread) = (arguments.terminal_id, arguments.thread.as_deref());
             let id = terminal_id(native, id, thread, MissingThread::Create).await?;
@@ -113,18 +120,29 @@ pub(crate) async fn ask_person(
                 "kind": arguments.kind,
                 "reason": reason,
                 "options": arguments.options,
-                "wait_ms": wait_ms,
             });
             if let Some(timeout_ms) = arguments.timeout_ms {
                 body["timeout_ms"] = json!(timeout_ms);
             }
-            native.post(&format!("/api/terminals/{}/handoffs", escape(&id)), &body).await?
+            let path = format!("/api/terminals/{}/handoffs", escape(&id));
+            let opened = native.post(&path, &body).await?.json();
+            (opened["handoff_id"].as_str().unwrap_or_default().to_owned(), Question::OfThisCall)
         }
         (None, None) | (Some(_), Some(_)) => {
             return Err(ToolError::Arguments("give either reason or handoff_id".into()));
         }
     };
-    let answer = PersonAnswer::new(&handoff.json());
+    let path = format!("/api/handoffs/{}", escape(&id));
+    let wait = target(path.clone(), &[("wait_ms", Some(wait_ms.to_string()))]);
+    let Some(handoff) = progress.wait(&call, native.get(&wait)).await else {
+        // A server that stops closes its connections, which is no wish of the client.
+        if question == Question::OfThisCall && !call.stopping.is_cancelled() {
+            let text = "the agent no longer waits for an answer";
+            native.post(&format!("{path}/decline"), &json!({ "text": text })).await?;
+        }
+        return Err(cancelled());
+    };
+    let answer = PersonAnswer::new(&handoff?.json());
     Ok(ToolReply::Done { text: answer.describe(), data: answer })
 }
 

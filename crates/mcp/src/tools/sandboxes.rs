@@ -130,10 +130,13 @@ pub(crate) async fn sandbox_list(
     let mut page = call.native.get(&target).await?.json();
     let items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let items = items.into_iter().map(SandboxSummary::read).collect::<Result<Vec<_>, _>>()?;
-    let text = match items.is_empty() {
+    let mut text = match items.is_empty() {
         true => "no sandboxes".to_owned(),
         false => items.iter().map(SandboxSummary::line).collect::<Vec<_>>().join("\n"),
     };
     let next_cursor = page["next_cursor"].as_str().map(str::to_owned);
+    if let Some(cursor) = &next_cursor {
+        text.push_str(&format!("\n[more; continue with cursor={cursor}]"));
+    }
     Ok(ToolReply::Done { text, data: SandboxSummaries { items, next_cursor } })
 }

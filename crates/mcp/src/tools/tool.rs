@@ -63,6 +63,8 @@ pub(crate) enum ToolEffect {
     Additive,
     /// May replace or delete something; a repetition changes nothing more.
     Replaces,
+    /// Replaces something that it does not find again: a repetition fails, or changes something else.
+    Edits,
     /// May do anything a command can.
     Arbitrary,
 }
@@ -76,6 +78,9 @@ impl ToolEffect {
             ToolEffect::Additive => hints.read_only(false).destructive(false).open_world(false),
             ToolEffect::Replaces => {
                 hints.read_only(false).destructive(true).idempotent(true).open_world(false)
+            }
+            ToolEffect::Edits => {
+                hints.read_only(false).destructive(true).idempotent(false).open_world(false)
             }
             ToolEffect::Arbitrary => {
                 hints.read_only(false).destructive(true).idempotent(false).open_world(true)

@@ -20,13 +20,23 @@ export async function findServer(options: ConnectOptions): Promise<ClientOptions
   const { home: givenHome, ...rest } = options;
   const home = givenHome ?? (process.env.STEAD_HOME || join(homedir(), ".stead"));
   const givenUrl = options.url ?? (process.env.STEAD_URL || undefined);
-  const url = givenUrl ?? (await line(join(home, "address"))) ?? DEFAULT_URL;
-  const token = options.token ?? process.env.STEAD_TOKEN ?? (await line(join(home, "token")));
+  const own = await line(join(home, "address"));
+  const url = givenUrl ?? own ?? DEFAULT_URL;
+  const givenToken = options.token ?? (process.env.STEAD_TOKEN || undefined);
+  const token = givenToken ?? (mayReceiveHomeToken(url, own) ? await line(join(home, "token")) : undefined);
   // The home is private: a local server may have a certificate that no authority signed.
   const pem = givenUrl === undefined ? await text(join(home, "certificate.pem")) : undefined;
   const fetch =
     options.fetch ?? (pem !== undefined && url.startsWith("https:") ? pinnedFetch(pem) : undefined);
   return { ...rest, url, token, fetch };
+}
+
+/** Whether the token of a home may be sent to a URL: to the home's own server and to this machine, no other. */
+function mayReceiveHomeToken(url: string, own: string | undefined): boolean {
+  if (!URL.canParse(url)) return false;
+  const { hostname, origin } = new URL(url);
+  const isLoopback = hostname === "localhost" || hostname === "[::1]" || /^127(\.\d+){3}$/.test(hostname);
+  return isLoopback || (own !== undefined && new URL(own).origin === origin);
 }
 
 /** Returns the content of a file; `undefined` if it does not exist or is empty. */

@@ -20,7 +20,8 @@ export {
 export class Stead extends CoreStead {
   /**
    * Connects to a server: the one in `options`, else the one of `STEAD_URL` and `STEAD_TOKEN`, else the one that runs
-   * in the local home directory (`STEAD_HOME`, by default `~/.stead`).
+   * in the local home directory (`STEAD_HOME`, by default `~/.stead`). The token of the home directory is only sent to
+   * its own server and to this machine.
    *
    * @example
    * ```ts

@@ -95,8 +95,8 @@ class AsyncShell:
         """Returns a command whose events are received as they happen. Iterating over it starts it.
 
         Each stream arrives in order; the order between the two is not defined. With `open_stdin`, standard input stays
-        open for `write_stdin`. The server keeps the first 8 MiB (or
-        `max_output_bytes`, 64 MiB at most) and the last 8 MiB of each stream: a program that falls behind by more
+        open for `write_stdin`. The server keeps 104 MiB of each stream, the first
+        8 MiB (or `max_output_bytes`, 64 MiB at most) and the rest from the end: a program that falls behind by more
         than that receives a `Gap`.
 
         >>> async for event in client.thread("docs").exec_stream("echo one; sleep 0.1; echo two"):

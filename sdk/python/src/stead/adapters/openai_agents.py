@@ -19,10 +19,12 @@ import io
 import uuid
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from agents.sandbox.errors import (
     ExecTimeoutError,
     ExecTransportError,
+    ExposedPortUnavailableError,
     WorkspaceArchiveReadError,
     WorkspaceArchiveWriteError,
     WorkspaceReadNotFoundError,
@@ -36,7 +38,7 @@ from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER
 from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandboxClientOptions
 from agents.sandbox.session.tar_workspace import shell_tar_exclude_args
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
-from agents.sandbox.types import ExecResult, User
+from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
 
 from .. import AsyncSandbox, AsyncStead, NotFound, SteadError
@@ -47,7 +49,7 @@ from ._sandboxes import create_sandbox, delete_sandbox, follow_links, write_file
 
 
 class SteadSandboxClientOptions(BaseSandboxClientOptions):
-    """The settings of a sandbox, as `sandboxes.create` takes them."""
+    """The settings of a sandbox, as `sandboxes.create` takes them, and the ports that may be opened from outside."""
 
     type: Literal["stead"] = "stead"
     name: str | None = None
@@ -63,6 +65,7 @@ class SteadSandboxClientOptions(BaseSandboxClientOptions):
     env: dict[str, str] | None = None
     timeout_s: int | None = None
     labels: dict[str, str] | None = None
+    exposed_ports: tuple[int, ...] = ()
 
 
 class SteadSandboxSessionState(SandboxSessionState):
@@ -140,6 +143,18 @@ class SteadSandboxSession(PtyPrograms, BaseSandboxSession):
         except SteadError:
             return False
 
+    async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
+        """Returns a preview link: everyone who knows its host name can use the port, for a day."""
+        try:
+            link = urlsplit((await self._sandbox.ports.link(port)).url)
+        except SteadError as error:
+            ports = self.state.exposed_ports
+            raise ExposedPortUnavailableError(
+                port=port, exposed_ports=ports, reason="backend_unavailable", cause=error
+            ) from error
+        tls = link.scheme == "https"
+        return ExposedPortEndpoint(host=link.hostname or "", port=link.port or (443 if tls else 80), tls=tls)
+
     async def persist_workspace(self) -> io.IOBase:
         root, archive = self._workspace_root_path(), f"/tmp/.stead-{fresh_key()}.tar"
         excluded = shell_tar_exclude_args(self._persist_workspace_skip_relpaths())
@@ -201,6 +216,7 @@ class SteadSandboxClient(BaseSandboxClient[SteadSandboxClientOptions]):
             session_id=session_id,
             manifest=checked,
             snapshot=resolve_snapshot(snapshot, str(session_id)),
+            exposed_ports=chosen.exposed_ports,
             sandbox_id=sandbox.sandbox_id,
             options=chosen,
         )
@@ -233,8 +249,8 @@ class SteadSandboxClient(BaseSandboxClient[SteadSandboxClientOptions]):
         return self._deserialize_session_state_payload(payload, SteadSandboxSessionState)
 
     async def _create(self, options: SteadSandboxClientOptions) -> AsyncSandbox:
-        settings = options.model_dump()
         # The SDK adds the type to every form of its options.
+        settings = options.model_dump(exclude={"exposed_ports"})
         del settings["type"]
         return await create_sandbox(self._client, settings)
 
