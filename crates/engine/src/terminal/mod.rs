@@ -47,10 +47,11 @@ mod watch;
 mod window;
 
 pub use drive::{ClientId, ClientMode};
-pub use error::TerminalError;
+pub use error::{KernelResource, TerminalError};
 pub use execution::{Execution, Receipt};
 pub use flight::CommandStage;
 pub use history::Offsets;
+pub use link::LinkError;
 pub use open::NewTerminal;
 pub use options::{
     BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, Resume, Stdin, StdinAfterWrite,

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use wire::{ReplyCode, Request, TerminalInfo};
 
 use super::connect::ConnectPurpose;
-use super::error::TerminalError;
+use super::error::{KernelResource, TerminalError};
 use super::limit::LimitCounters;
 use super::link::{HostLink, LinkError, TerminalChannels};
 use super::options::Resume;
@@ -220,9 +220,9 @@ impl Terminals {
         base::task::blocking(move || std::fs::create_dir_all(made))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| TerminalError::Exhausted {
-                code: ReplyCode::Storage,
-                message: format!("cannot create the terminal's directory: {error}"),
+            .map_err(|error| {
+                let message = format!("cannot create the terminal's directory: {error}");
+                KernelResource::Disk.exhausted(message)
             })?;
         let needed = provider::TerminalMounts {
             terminal: live.id.clone(),
@@ -349,9 +349,9 @@ impl Terminals {
         base::task::blocking(move || setup(&project))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| TerminalError::Exhausted {
-                code: ReplyCode::Storage,
-                message: format!("cannot create the project's directory: {error}"),
+            .map_err(|error| {
+                let message = format!("cannot create the project's directory: {error}");
+                KernelResource::Disk.exhausted(message)
             })
     }
 }
