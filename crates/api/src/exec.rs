@@ -26,9 +26,8 @@ use super::{
     target::TargetTerminal,
     terminals::check_env,
 };
-use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, Resume, Stdin, utf8,
-};
+use base::utf8;
+use engine::terminal::{BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, Resume, Stdin};
 use model::{Env, SessionId, Terminal, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {

@@ -1,5 +1,5 @@
-//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, keyed locks, the
-//! deadlines of outbound calls, the user ids of shared directories, and percent-encoding. Depends on the model only.
+//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, keyed locks,
+//! the deadlines of outbound calls, the user ids of shared directories, percent-encoding, and text in pieces. Depends on the model only.
 
 pub mod clock;
 pub mod durable;
@@ -10,3 +10,4 @@ pub mod outbound;
 pub mod shared_users;
 pub mod task;
 pub mod uri;
+pub mod utf8;

@@ -42,7 +42,6 @@ mod terminals;
 #[cfg(test)]
 pub mod test_support;
 mod thread_runtimes;
-pub mod utf8;
 mod watch;
 mod window;
 
