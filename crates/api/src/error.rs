@@ -12,8 +12,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub use super::code::Code;
+use base::lock::StillLocked;
 use engine::{
-    handoff::HandoffError, lease::LeaseError, project::ProjectError, sandbox::SandboxError,
+    handoff::HandoffError,
+    lease::LeaseError,
+    project::ProjectError,
+    sandbox::SandboxError,
     terminal::{KernelResource, TerminalError},
 };
 use files::FileError;
@@ -215,6 +219,7 @@ impl From<TerminalError> for Problem {
     fn from(error: TerminalError) -> Problem {
         let code = match &error {
             TerminalError::Store(error) => return Problem::from(error.clone()),
+            TerminalError::StillLocked(locked) => return Problem::from(*locked),
             TerminalError::Exited | TerminalError::Gone | TerminalError::NoInput => {
                 Code::NotRunning
             }
@@ -260,6 +265,12 @@ impl From<TerminalError> for Problem {
             }
         };
         Problem::new(code, error.to_string())
+    }
+}
+
+impl From<StillLocked> for Problem {
+    fn from(locked: StillLocked) -> Problem {
+        Problem::new(Code::Overloaded, locked.to_string())
     }
 }
 

@@ -1,10 +1,11 @@
-//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, keyed locks,
-//! the deadlines of outbound calls, the user ids of shared directories, percent-encoding, and text in pieces. Depends on the model only.
+//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, locks by key
+//! and with a deadline, the deadlines of outbound calls, the user ids of shared directories, percent-encoding, and text in pieces. Depends on the model only.
 
 pub mod clock;
 pub mod durable;
 pub mod event;
 pub mod keyed_lock;
+pub mod lock;
 pub mod metrics;
 pub mod outbound;
 pub mod shared_users;

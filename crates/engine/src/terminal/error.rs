@@ -5,6 +5,7 @@ use wire::ReplyCode;
 use super::link::LinkError;
 use super::watch::WatcherGone;
 use crate::lease::LeaseError;
+use base::lock::StillLocked;
 use model::{LeaseId, TerminalId};
 use store::StoreError;
 
@@ -85,6 +86,9 @@ pub enum TerminalError {
         #[source]
         source: std::io::Error,
     },
+    /// Another request starts or ends a shell.
+    #[error(transparent)]
+    StillLocked(#[from] StillLocked),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The lease has no running instance.

@@ -21,7 +21,7 @@ use super::recorder::{RecorderChannels, ShellOrigin, StateRecorder, StateRequest
 use super::shell_connection::ShellConnection;
 use super::shell_start::{ShellSetup, argv, environment, inherited, start_directory, wire_shell};
 use super::state_sections;
-use super::terminals::{LiveTerminal, Terminals};
+use super::terminals::{LiveTerminal, SHELL_WAIT, Terminals};
 use crate::lease::RunningInstance;
 use base::event::EventKind;
 use model::{Terminal, TerminalEvent, TerminalId, TerminalState, Thread};
@@ -75,7 +75,7 @@ impl Terminals {
     ) -> BoxFuture<'a, Result<HostLink, TerminalError>> {
         Box::pin(async move {
             let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
-            let mut slot = live.runtime.lock().await;
+            let mut slot = live.runtime(SHELL_WAIT).await?;
             if let Some(connection) = &*slot {
                 let facts = live.shared.facts();
                 if facts.live && !connection.link.closed().is_cancelled() {
@@ -170,8 +170,10 @@ impl Terminals {
     pub(super) async fn state_requests(
         &self,
         live: &LiveTerminal,
-    ) -> Option<mpsc::Sender<StateRequest>> {
-        live.runtime.lock().await.as_ref().map(|connection| connection.state_requests.clone())
+    ) -> Result<mpsc::Sender<StateRequest>, TerminalError> {
+        let connection = live.runtime(SHELL_WAIT).await?;
+        let requests = connection.as_ref().map(|connection| connection.state_requests.clone());
+        requests.ok_or(TerminalError::Gone)
     }
 
     /// Attaches to a terminal that its host holds.
