@@ -1,5 +1,6 @@
-//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, locks by key
-//! and with a deadline, the deadlines of outbound calls, the user ids of shared directories, percent-encoding, and text in pieces. Depends on the model only.
+//! Shared foundations: the clock, events, metrics, blocking work, atomic replacement of files, locks by key and with
+//! a deadline, the deadlines of outbound calls, the user ids of shared directories, percent-encoding, and cutting of
+//! text. Depends on the model only.
 
 pub mod clock;
 pub mod durable;
