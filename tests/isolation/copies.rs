@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, left, wait_for};
+use crate::harness::{Client, Request, Server, left, wait_for};
 use crate::world::{World, has};
 
 fn exec(client: &Client, thread: &str, command: &str) -> Value {
@@ -155,8 +155,58 @@ fn a_sandbox_can_be_snapshotted_while_a_program_waits_for_its_disk() {
     assert_eq!(exec(&client, "writer", "wait; stat -c %s /opt/x")["stdout"], "25165824\n");
 }
 
-/// The points at which the server is killed: before the nth call of each system call.
-const KILL_POINTS: [(&str, u32); 6] = [
+#[test]
+fn eight_snapshots_of_a_sandbox_at_the_same_time_all_end() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let client = world.server.client();
+    exec(&client, "t", "echo kept > /opt/file; (while :; do date > /opt/now; done) &");
+    let target = format!("/api/leases/{}/snapshot", id(&lease(&client, "t")));
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let (client, target) = (world.server.client().with_long_timeout(), &target);
+            let name = json!({"name": format!("at-once-{number}")});
+            scope.spawn(move || client.post(target, name).expect(201));
+        }
+    });
+    assert_eq!(client.get("/api/snapshots").expect(200)["items"].as_array().unwrap().len(), 8);
+    assert_eq!(exec(&client, "t", "cat /opt/file")["stdout"], "kept\n");
+    let body = json!({"sandbox": {"snapshot": "at-once-7"}});
+    client.put("/api/threads/later", body).expect(201);
+    assert_eq!(exec(&client, "later", "cat /opt/file")["stdout"], "kept\n");
+}
+
+#[test]
+fn a_list_of_snapshots_is_filtered_by_name_and_comes_in_pages() {
+    let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    let client = world.server.client();
+    let made = client.post("/v2/sandboxes", json!({"templateID": "base", "timeout": 600}));
+    let target =
+        format!("/sandboxes/{}/snapshots", made.expect(201)["sandboxID"].as_str().unwrap());
+    for name in ["one", "two", "three"] {
+        client.post(&target, json!({"name": name})).expect(201);
+    }
+    let list = |query: &str| {
+        let answer = client.get(&format!("/snapshots{query}"));
+        let next = answer.header("x-next-token").map(str::to_owned);
+        let items = answer.expect(200);
+        let names = items.as_array().unwrap().iter();
+        let names = names.map(|it| it["snapshotID"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), next)
+    };
+    assert_eq!(list("").0, ["one", "three", "two"]);
+    assert_eq!(list("?name=two"), (vec!["two".to_owned()], None));
+    assert_eq!(list("?name=two:default"), (vec!["two".to_owned()], None));
+    assert_eq!(list("?name=none"), (vec![], None));
+    let (first, next) = list("?limit=2");
+    assert_eq!(first, ["one", "three"]);
+    assert_eq!(list(&format!("?limit=2&nextToken={}", next.unwrap())), (vec!["two".into()], None));
+    for wrong in ["?limit=0", "?limit=x", "?nextToken=!", "?name=one&name=two"] {
+        client.get(&format!("/snapshots{wrong}")).expect_status(400);
+    }
+}
+
+/// The points of a fork at which the server is killed: before the nth call of each system call.
+const FORK_KILL_POINTS: [(&str, u32); 6] = [
     ("fdatasync", 1),
     ("fdatasync", 2),
     ("fdatasync", 3),
@@ -165,9 +215,21 @@ const KILL_POINTS: [(&str, u32); 6] = [
     ("pwrite64", 4),
 ];
 
-/// Forks a sandbox and kills the server before one of its system calls. Returns whether the server was killed;
+/// The points of a snapshot and of a suspension.
+const LEASE_KILL_POINTS: [(&str, &str, u32); 8] = [
+    ("snapshot", "fdatasync", 1),
+    ("snapshot", "copy_file_range", 1),
+    ("snapshot", "rename", 1),
+    ("snapshot", "pwrite64", 4),
+    ("suspend", "fdatasync", 1),
+    ("suspend", "fdatasync", 2),
+    ("suspend", "pwrite64", 4),
+    ("suspend", "unlink", 1),
+];
+
+/// Sends a request and kills the server before one of its system calls. Returns whether the server was killed;
 /// `None` where strace is not permitted to attach.
-fn fork_and_kill(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> Option<bool> {
+fn kill_during(server: &Server, request: &Request, (call, when): (&str, u32)) -> Option<bool> {
     let (pid, trace) = (server.pid().to_string(), format!("trace={call}"));
     let inject = format!("inject={call}:signal=SIGKILL:when={when}");
     let mut strace = Command::new("strace")
@@ -186,12 +248,71 @@ fn fork_and_kill(server: &Server, sandbox: &str, (call, when): (&str, u32)) -> O
     }
     // Keep reading, so that strace is never blocked by a full pipe.
     std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::sink()));
-    let target = format!("/daytona/sandbox/{sandbox}/fork");
-    let answer = server.client().request("POST", &target).json(&json!({})).attempt();
+    let answer = request.attempt();
     // SIGKILL, because strace may otherwise wait indefinitely for a thread that no longer exists.
     strace.kill().unwrap();
     strace.wait().unwrap();
     Some(answer.is_none())
+}
+
+/// Kills the server if it still runs, and starts the next.
+fn start_again(world: &mut World) {
+    let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    world.server.wait();
+    let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
+    let arguments = [&arguments[..], &["--set", "sandbox.warm=0"]].concat();
+    world.server = Server::start_with(&world.home, &arguments);
+}
+
+#[test]
+fn a_server_killed_in_a_snapshot_or_a_suspension_keeps_the_files_and_no_partial_copy() {
+    if !has("strace") {
+        eprintln!("skipped: there is no strace");
+        return;
+    }
+    let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
+    exec(&world.server.client(), "t", "echo kept > /opt/file; A=1");
+    let lease = id(&lease(&world.server.client(), "t")).to_owned();
+    let mut killed = 0;
+    for (verb, call, when) in LEASE_KILL_POINTS {
+        // There is an instance to suspend.
+        exec(&world.server.client(), "t", "true");
+        let target = format!("/api/leases/{lease}/{verb}");
+        let body = if verb == "snapshot" { json!({"name": "cut"}) } else { json!({}) };
+        let request = world.server.client().request("POST", &target).json(&body);
+        let Some(was_killed) = kill_during(&world.server, &request, (call, when)) else {
+            eprintln!("skipped: strace is not permitted to attach to the server");
+            return;
+        };
+        killed += u32::from(was_killed);
+        start_again(&mut world);
+        let client = world.server.client();
+        let point = format!("{verb} at {call} {when}");
+        let result = exec(&client, "t", "cat /opt/file; echo $A");
+        assert_eq!(result["stdout"], "kept\n1\n", "{point}: {result}");
+        // A copy is whole or does not exist.
+        for copy in client.get("/api/snapshots").expect(200)["items"].as_array().unwrap() {
+            assert_eq!(copy["name"], "cut", "{point}");
+            client.put("/api/threads/copy", json!({"sandbox": {"snapshot": "cut"}})).expect(201);
+            assert_eq!(exec(&client, "copy", "cat /opt/file")["stdout"], "kept\n", "{point}");
+            client.delete("/api/threads/copy").expect_status(204);
+            client.delete("/api/snapshots/cut").expect_status(204);
+        }
+        for directory in ["disks", "snapshots"] {
+            let entries = std::fs::read_dir(world.home.path().join(directory));
+            let names = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+            let unfinished: Vec<_> =
+                names.filter(|path| path.extension().is_some_and(|it| it == "new")).collect();
+            assert!(unfinished.is_empty(), "{point}: {unfinished:?}");
+        }
+    }
+    assert!(killed > 2, "killed {killed} times only");
+    world.server.client().delete("/api/threads/t").expect_status(204);
+    wait_for("nothing to be left", || {
+        let left = left(world.home.path());
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
 }
 
 #[test]
@@ -201,21 +322,18 @@ fn a_server_killed_in_a_fork_leaves_no_unused_lease() {
         return;
     }
     let Some(mut world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
-    let arguments = ["--provider", "namespace", "--set", "sandbox.disk=64m"];
-    let arguments = [&arguments[..], &["--set", "sandbox.warm=0"]].concat();
     let made = world.server.client().post("/daytona/sandbox", json!({})).expect(200);
     let source = made["id"].as_str().unwrap().to_owned();
     let mut killed = 0;
-    for point in KILL_POINTS {
-        let Some(was_killed) = fork_and_kill(&world.server, &source, point) else {
+    for point in FORK_KILL_POINTS {
+        let target = format!("/daytona/sandbox/{source}/fork");
+        let fork = world.server.client().request("POST", &target).json(&json!({}));
+        let Some(was_killed) = kill_during(&world.server, &fork, point) else {
             eprintln!("skipped: strace is not permitted to attach to the server");
             return;
         };
         killed += u32::from(was_killed);
-        let pid = rustix::process::Pid::from_raw(world.server.pid()).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        world.server.wait();
-        world.server = Server::start_with(&world.home, &arguments);
+        start_again(&mut world);
         let client = world.server.client();
         wait_for("every lease to belong to a thread", || {
             let leases = client.get("/api/leases").expect(200)["items"].clone();

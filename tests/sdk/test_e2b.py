@@ -92,8 +92,11 @@ class Commands(unittest.TestCase):
 
     def test_users(self):
         self.assertEqual(self.sandbox.commands.run("echo $HOME", user="root").stdout, "/root\n")
-        with self.assertRaises(Exception):
+        # E2B's daemon authenticates the user, so that an unknown one is an error of authentication there, too.
+        with self.assertRaisesRegex(e2b.AuthenticationException, "invalid username: 'missing-user'"):
             self.sandbox.commands.run("true", user="missing-user")
+        with self.assertRaises(e2b.AuthenticationException):
+            self.sandbox.files.read("/etc/hostname", user="missing-user")
 
     def test_a_command_ends_when_its_output_is_closed(self):
         go = f"/tmp/go-{self.sandbox.sandbox_id}"

@@ -27,8 +27,8 @@ pub(crate) struct AdapterState {
     pub contexts: Contexts,
     pub images: ImageBuilds,
     pub volumes: Arc<Volumes>,
-    /// Locked while a sandbox with volumes is created and while a volume is removed.
-    pub mounting: tokio::sync::Mutex<()>,
+    /// Shared by sandboxes with volumes until they are recorded; exclusive while a volume is removed.
+    pub mounting: tokio::sync::RwLock<()>,
 }
 
 impl Adapter {
@@ -42,7 +42,7 @@ impl Adapter {
             contexts: Contexts::default(),
             images: ImageBuilds::new(home, images),
             volumes: Arc::new(Volumes::new(home)),
-            mounting: tokio::sync::Mutex::default(),
+            mounting: tokio::sync::RwLock::default(),
         };
         Adapter { app, state: Arc::new(state) }
     }

@@ -1,16 +1,27 @@
 //! Volumes: creation, listing, mounting in new sandboxes, and removal while no sandbox uses them.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::new_sandbox::NewSandbox;
 use crate::Adapter;
 use api::error::{Code, Problem};
+use base::lock::locked;
+use base::outbound::bounded;
 use machine::volume::{Volume, VolumeError, VolumeMount, Volumes};
 use store::{LeaseFilter, PageRequest};
 
 /// The setting of a lease that names its volumes.
 const SETTING: &str = "volumes";
+
+/// How long the disk may take to create, list or remove volumes: somewhat longer than `mkfs.ext4` may take.
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(150);
+
+/// What a sandbox with volumes and the removal of a volume wait for.
+const MOUNTING: &str = "the list of volumes in use";
+const MOUNTING_WAIT: Duration = Duration::from_secs(30);
 
 /// A request that names a new volume.
 #[derive(Debug, Default, Deserialize)]
@@ -22,13 +33,17 @@ pub struct VolumeName {
 }
 
 impl Adapter {
-    /// Runs a blocking operation on the volumes.
+    /// Runs a blocking operation on the volumes. One that is not over in time continues.
     async fn with_volumes<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&Volumes) -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, Problem> {
         let volumes = self.state.volumes.clone();
-        let result = base::task::blocking(move || operation(&volumes)).await;
+        let running = base::task::blocking(move || operation(&volumes));
+        let result = bounded("volumes", VOLUME_TIMEOUT, running).await.map_err(|late| {
+            let detail = format!("{late}; check the disk of the server's home directory");
+            Problem::new(Code::StoreUnavailable, detail)
+        })?;
         Ok(result.map_err(|error| Problem::internal("access the volumes", &error))??)
     }
 
@@ -54,7 +69,7 @@ impl Adapter {
     /// Removes a volume with its content, unless a sandbox uses it. Returns `false` if it does not exist.
     pub async fn remove_volume(&self, id: &str) -> Result<bool, Problem> {
         // Locks out the creation of sandboxes that mount this volume.
-        let _lock = self.state.mounting.lock().await;
+        let _lock = locked(MOUNTING, MOUNTING_WAIT, self.state.mounting.write()).await?;
         let mut page = PageRequest::first(1000);
         loop {
             let leases = self.store.leases(LeaseFilter::default(), page.clone()).await?;
@@ -99,11 +114,11 @@ impl Adapter {
     pub async fn lock_volumes(
         &self,
         new: &NewSandbox,
-    ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, Problem> {
+    ) -> Result<Option<tokio::sync::RwLockReadGuard<'_, ()>>, Problem> {
         let Some(mounts) = new.settings.get(SETTING).and_then(Value::as_array) else {
             return Ok(None);
         };
-        let guard = self.state.mounting.lock().await;
+        let guard = locked(MOUNTING, MOUNTING_WAIT, self.state.mounting.read()).await?;
         for mounted in mounts {
             let id = mounted["id"].as_str().unwrap_or_default();
             if self.volume(id).await?.is_none() {

@@ -19,7 +19,7 @@ use store::{Chain, FirstUse, Store, ThreadChoices};
 
 use super::{
     auth::Auth,
-    budget::Budgets,
+    budget::{Budgets, Front},
     detach::Detached,
     error::Problem,
     idempotency::KeyedRequests,
@@ -111,6 +111,7 @@ impl App {
             budgets: Budgets::new(
                 settings.limits.connections,
                 settings.limits.requests,
+                if settings.behind_proxy { Front::Proxy } else { Front::Clients },
                 &metrics.evicted,
             ),
             detached: Detached::new(settings.limits.requests),

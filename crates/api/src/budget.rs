@@ -11,7 +11,7 @@
 //! ```
 //! Requests and connections are counted alike. A connection starts as unauthenticated and takes the
 //! class of its latest request that proves something, so that peers without a token can never use up
-//! the connections of the others.
+//! the connections of the others. Behind a proxy, a connection is its client's from the first request on.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,6 +31,9 @@ const MAX_UNAUTHENTICATED_REQUESTS: usize = 64;
 /// Unauthenticated connections at once, where a quarter of all connections is more than that.
 const MAX_UNAUTHENTICATED_CONNECTIONS: usize = 1024;
 
+/// One peer has at most this part of the unauthenticated requests and connections: others never wait for it.
+const PEER_DIVISOR: usize = 2;
+
 /// All budgets of a server.
 pub struct Budgets {
     owner: Semaphore,
@@ -40,9 +43,18 @@ pub struct Budgets {
     connections: Arc<Connections>,
 }
 
+/// Who connects to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Front {
+    Clients,
+    /// A proxy, for many clients.
+    Proxy,
+}
+
 /// The connections of the classes that are bounded; the owner has the rest.
 struct Connections {
     unauthenticated: Evicting,
+    front: Front,
     holders: NamedPermits,
     proxied: NamedPermits,
 }
@@ -61,10 +73,12 @@ pub enum Room<'a> {
 
 impl Budgets {
     /// `evicted` counts the requests and connections that were dropped to make room.
-    pub fn new(connections: usize, requests: usize, evicted: &Counter) -> Budgets {
+    pub fn new(connections: usize, requests: usize, front: Front, evicted: &Counter) -> Budgets {
         let quarter = (connections / 4).max(1);
+        let unauthenticated = quarter.min(MAX_UNAUTHENTICATED_CONNECTIONS);
         let connections = Connections {
-            unauthenticated: Evicting::new(quarter.min(MAX_UNAUTHENTICATED_CONNECTIONS), evicted),
+            unauthenticated: Evicting::new(unauthenticated, evicted),
+            front,
             holders: NamedPermits::new(quarter),
             proxied: NamedPermits::new(quarter),
         };
@@ -81,7 +95,12 @@ impl Budgets {
     /// authenticated.
     pub fn connected(&self, peer: SocketAddr, local: SocketAddr) -> Arc<ClientConnection> {
         let cut = CancellationToken::new();
-        let entry = self.connections.unauthenticated.enter(peer.ip(), cut.clone());
+        let set = &self.connections.unauthenticated;
+        let max = match self.connections.front {
+            Front::Clients => set.max_of_peer(),
+            Front::Proxy => set.max,
+        };
+        let entry = set.enter(peer.ip(), cut.clone(), max);
         let standing = Mutex::new(Standing::Unauthenticated(entry));
         let connections = self.connections.clone();
         Arc::new(ClientConnection { peer, local, connections, standing, cut })
@@ -114,10 +133,13 @@ impl Budgets {
         self.proxied.take(sandbox).map(Room::Named).ok_or_else(overloaded)
     }
 
-    /// Reserves room for an unauthenticated request; evicts the oldest one if there is none.
-    pub fn unauthenticated(&self, connection: &ClientConnection) -> Room<'_> {
-        let peer = connection.peer.ip();
-        Room::Unauthenticated(self.unauthenticated.enter(peer, CancellationToken::new()))
+    /// Reserves room for an unauthenticated request of a client; evicts the oldest one if there is none.
+    pub fn unauthenticated(&self, connection: &ClientConnection, client: IpAddr) -> Room<'_> {
+        if let Standing::Unauthenticated(entry) = &mut *connection.standing() {
+            entry.move_to(client, self.connections.unauthenticated.max_of_peer());
+        }
+        let (set, cut) = (&self.unauthenticated, CancellationToken::new());
+        Room::Unauthenticated(set.enter(client, cut, set.max_of_peer()))
     }
 }
 
@@ -158,7 +180,6 @@ pub struct ClientConnection {
 /// The class a connection is counted in.
 #[derive(Debug)]
 enum Standing {
-    #[expect(dead_code, reason = "held, never read")]
     Unauthenticated(ConnectionEntry),
     Named(Class, NamedPermit),
     Owner,
@@ -248,7 +269,7 @@ impl Drop for NamedPermit {
 }
 
 /// A bounded set. An entry into a full set evicts the oldest entry of the peer that has the most entries: a
-/// peer that is alone can only evict itself.
+/// peer that is alone can only evict itself. So does a peer that has its part.
 struct Evicting {
     max: usize,
     evicted: Counter,
@@ -267,6 +288,7 @@ struct Entries {
 #[derive(Debug)]
 pub struct ConnectionEntry {
     entries: Arc<Mutex<Entries>>,
+    evicted: Counter,
     peer: IpAddr,
     number: u64,
     cut: CancellationToken,
@@ -277,17 +299,23 @@ impl Evicting {
         Evicting { max, evicted: evicted.clone(), entries: Arc::default() }
     }
 
-    fn enter(&self, peer: IpAddr, cut: CancellationToken) -> ConnectionEntry {
+    /// How many entries one peer may have.
+    fn max_of_peer(&self) -> usize {
+        (self.max / PEER_DIVISOR).max(1)
+    }
+
+    fn enter(&self, peer: IpAddr, cut: CancellationToken, max_of_peer: usize) -> ConnectionEntry {
         let peer = network(peer);
         let mut entries = self.entries.lock();
+        entries.make_room(peer, max_of_peer, &self.evicted);
         if entries.count >= self.max && entries.evict() {
             self.evicted.inc();
         }
         entries.entered += 1;
-        entries.count += 1;
         let number = entries.entered;
-        entries.by_peer.entry(peer).or_default().insert(number, cut.clone());
-        ConnectionEntry { entries: self.entries.clone(), peer, number, cut }
+        entries.insert(peer, number, &cut);
+        let evicted = self.evicted.clone();
+        ConnectionEntry { entries: self.entries.clone(), evicted, peer, number, cut }
     }
 
     fn evict(&self) -> bool {
@@ -300,7 +328,37 @@ impl Evicting {
     }
 }
 
+impl ConnectionEntry {
+    /// Counts this entry as another peer's, unless it was evicted.
+    fn move_to(&mut self, peer: IpAddr, max_of_peer: usize) {
+        let peer = network(peer);
+        let mut entries = self.entries.lock();
+        if peer != self.peer && entries.remove(self.peer, self.number) {
+            self.peer = peer;
+            entries.make_room(peer, max_of_peer, &self.evicted);
+            entries.insert(peer, self.number, &self.cut);
+        }
+    }
+}
+
 impl Entries {
+    fn insert(&mut self, peer: IpAddr, number: u64, cut: &CancellationToken) {
+        self.by_peer.entry(peer).or_default().insert(number, cut.clone());
+        self.count += 1;
+    }
+
+    /// Evicts the oldest entry of a peer that has its part.
+    fn make_room(&mut self, peer: IpAddr, max_of_peer: usize, evicted: &Counter) {
+        let Some(of_peer) = self.by_peer.get_mut(&peer) else { return };
+        if of_peer.len() >= max_of_peer
+            && let Some((_, cut)) = of_peer.pop_first()
+        {
+            self.count -= 1;
+            cut.cancel();
+            evicted.inc();
+        }
+    }
+
     fn evict(&mut self) -> bool {
         // Among peers with equally many entries, the one with the older entry.
         let rank = |(_, of_peer): &(&IpAddr, &BTreeMap<u64, CancellationToken>)| {
@@ -318,14 +376,15 @@ impl Entries {
         true
     }
 
-    fn remove(&mut self, peer: IpAddr, number: u64) {
-        let Some(of_peer) = self.by_peer.get_mut(&peer) else { return };
-        if of_peer.remove(&number).is_some() {
-            self.count -= 1;
-        }
+    /// Returns whether the entry was there.
+    fn remove(&mut self, peer: IpAddr, number: u64) -> bool {
+        let Some(of_peer) = self.by_peer.get_mut(&peer) else { return false };
+        let removed = of_peer.remove(&number).is_some();
+        self.count -= usize::from(removed);
         if of_peer.is_empty() {
             self.by_peer.remove(&peer);
         }
+        removed
     }
 }
 
@@ -355,7 +414,7 @@ mod tests {
     }
 
     fn enter(set: &Evicting, from: &str) -> ConnectionEntry {
-        set.enter(peer(from), CancellationToken::new())
+        set.enter(peer(from), CancellationToken::new(), set.max)
     }
 
     #[test]
@@ -386,6 +445,40 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_has_its_part_evicts_its_own_oldest_entry() {
+        let (set, cut) = (Evicting::new(8, &Counter::default()), CancellationToken::new);
+        let quiet = enter(&set, "10.0.0.1");
+        let greedy: Vec<_> =
+            (0..6).map(|_| set.enter(peer("10.0.0.2"), cut(), set.max_of_peer())).collect();
+        let cut: Vec<bool> = greedy.iter().map(|entry| entry.cut.is_cancelled()).collect();
+        assert_eq!(cut, [true, true, false, false, false, false]);
+        assert!(!quiet.cut.is_cancelled());
+        assert_eq!((set.evicted.get(), set.entries.lock().count), (2, 5));
+    }
+
+    #[test]
+    fn clients_behind_a_proxy_do_not_evict_each_other() {
+        let budgets = Budgets::new(64, 16, Front::Proxy, &Counter::default());
+        let proxy: SocketAddr = "10.0.0.1:9".parse().unwrap();
+        let connect = || budgets.connected(proxy, proxy);
+        let quiet = connect();
+        let waiting = budgets.unauthenticated(&quiet, peer("192.0.2.1"));
+        // A visitor who opens many connections and requests, beyond all budgets.
+        let greedy: Vec<_> = (0..200).map(|_| connect()).collect();
+        let requests: Vec<_> =
+            greedy.iter().map(|it| budgets.unauthenticated(it, peer("192.0.2.2"))).collect();
+        let Room::Unauthenticated(waiting) = &waiting else { panic!("{waiting:?}") };
+        assert!(!waiting.cut.is_cancelled() && !quiet.cut().is_cancelled());
+        let more = connect();
+        let again = budgets.unauthenticated(&more, peer("192.0.2.1"));
+        assert!(!more.cut().is_cancelled() && !waiting.cut.is_cancelled());
+        let of_greedy = budgets.connections.unauthenticated.entries.lock().by_peer.clone();
+        assert!(of_greedy.get(&peer("192.0.2.2")).is_none_or(|them| them.len() <= 8));
+        drop((requests, again));
+        assert_eq!(budgets.unauthenticated.entries.lock().count, 1);
+    }
+
+    #[test]
     fn addresses_of_one_subscriber_are_one_peer() {
         assert_eq!(network(peer("2001:db8:1:2:3::4")), network(peer("2001:db8:1:2:ffff::1")));
         assert_ne!(network(peer("2001:db8:1:2::4")), network(peer("2001:db8:1:3::4")));
@@ -410,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_connection_takes_the_class_of_its_requests() {
-        let budgets = Budgets::new(16, 16, &Counter::default());
+        let budgets = Budgets::new(16, 16, Front::Proxy, &Counter::default());
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let first = budgets.connected(address, address);
         let rest: Vec<_> = (0..4).map(|_| budgets.connected(address, address)).collect();

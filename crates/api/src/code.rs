@@ -57,6 +57,9 @@ pub enum Code {
     Unreachable,
     OutOfTerminals,
     OutOfDescriptors,
+    OutOfProcesses,
+    OutOfMemory,
+    OutOfWatches,
     DiskFull,
     PortClosed,
     PortTimeout,
@@ -136,6 +139,13 @@ impl Code {
             }
             Code::OutOfDescriptors => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of file descriptors")
+            }
+            Code::OutOfProcesses => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of processes")
+            }
+            Code::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of memory"),
+            Code::OutOfWatches => {
+                (StatusCode::SERVICE_UNAVAILABLE, "The machine is out of epoll watches")
             }
             Code::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "The disk is full"),
             Code::PortClosed => (StatusCode::BAD_GATEWAY, "No program responds on the port"),

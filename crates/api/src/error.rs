@@ -12,9 +12,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub use super::code::Code;
+use base::lock::StillLocked;
 use engine::{
-    handoff::HandoffError, lease::LeaseError, project::ProjectError, sandbox::SandboxError,
-    terminal::TerminalError,
+    handoff::HandoffError,
+    lease::LeaseError,
+    project::ProjectError,
+    sandbox::SandboxError,
+    terminal::{KernelResource, TerminalError},
 };
 use files::FileError;
 use machine::volume::VolumeError;
@@ -215,6 +219,7 @@ impl From<TerminalError> for Problem {
     fn from(error: TerminalError) -> Problem {
         let code = match &error {
             TerminalError::Store(error) => return Problem::from(error.clone()),
+            TerminalError::StillLocked(locked) => return Problem::from(*locked),
             TerminalError::Exited | TerminalError::Gone | TerminalError::NoInput => {
                 Code::NotRunning
             }
@@ -232,10 +237,13 @@ impl From<TerminalError> for Problem {
             TerminalError::NotExecutable(_) => Code::Unprocessable,
             TerminalError::Refused(_) => Code::InvalidRequest,
             TerminalError::TooMany(_) => Code::TooManyTerminals,
-            TerminalError::Exhausted { code, .. } => match code {
-                wire::ReplyCode::NoMoreDescriptors => Code::OutOfDescriptors,
-                wire::ReplyCode::Storage => Code::DiskFull,
-                _ => Code::OutOfTerminals,
+            TerminalError::Exhausted { resource, .. } => match resource {
+                KernelResource::Terminals => Code::OutOfTerminals,
+                KernelResource::Descriptors => Code::OutOfDescriptors,
+                KernelResource::Processes => Code::OutOfProcesses,
+                KernelResource::Watches => Code::OutOfWatches,
+                KernelResource::Memory => Code::OutOfMemory,
+                KernelResource::Disk => Code::DiskFull,
             },
             TerminalError::Lease(_) => {
                 return match error {
@@ -257,6 +265,12 @@ impl From<TerminalError> for Problem {
             }
         };
         Problem::new(code, error.to_string())
+    }
+}
+
+impl From<StillLocked> for Problem {
+    fn from(locked: StillLocked) -> Problem {
+        Problem::new(Code::Overloaded, locked.to_string())
     }
 }
 
@@ -373,6 +387,8 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::terminal::LinkError;
+    use wire::ReplyCode;
 
     #[test]
     fn a_long_or_odd_id_is_quoted_and_cut() {
@@ -397,6 +413,46 @@ mod tests {
         );
         let problem = Problem::from(of(ProviderError::failed("use an image", "no answer")));
         assert_eq!(problem.code(), Code::ProviderUnavailable);
+    }
+
+    #[test]
+    fn every_refusal_of_a_host_becomes_a_problem_that_names_its_cause() {
+        for code in ReplyCode::NAMED.iter().copied().chain([ReplyCode::Other(9999)]) {
+            let expected = match code {
+                ReplyCode::BadRequest => Code::InvalidRequest,
+                ReplyCode::NoSuchTerminal | ReplyCode::Exited | ReplyCode::CommandEnded => {
+                    Code::NotRunning
+                }
+                ReplyCode::NoMoreTerminals => Code::OutOfTerminals,
+                ReplyCode::NoMoreDescriptors => Code::OutOfDescriptors,
+                ReplyCode::NoMoreProcesses => Code::OutOfProcesses,
+                ReplyCode::NoMemory => Code::OutOfMemory,
+                ReplyCode::NoMoreWatches => Code::OutOfWatches,
+                ReplyCode::Storage => Code::DiskFull,
+                ReplyCode::TooManyTerminals => Code::TooManyTerminals,
+                ReplyCode::InputFull | ReplyCode::QueueFull => Code::TooManyRequests,
+                ReplyCode::NotExecutable => Code::Unprocessable,
+                ReplyCode::Busy => Code::Busy,
+                ReplyCode::NotDrivable => Code::NotSupported,
+                ReplyCode::NoSuchCommand => Code::Gone,
+                ReplyCode::NotReading => Code::NotWaiting,
+                ReplyCode::Visible => Code::EchoOn,
+                // No refusal of what a client asked for.
+                ReplyCode::Ok
+                | ReplyCode::AlreadyApplied
+                | ReplyCode::Exists
+                | ReplyCode::Unsupported
+                | ReplyCode::StillRunning
+                | ReplyCode::BadOffset
+                | ReplyCode::BadExecutable
+                | ReplyCode::Failed
+                | ReplyCode::CommandExists
+                | ReplyCode::Other(_) => Code::ProviderUnavailable,
+            };
+            let refused = LinkError::Refused { code, message: "the cause".to_owned() };
+            let problem = Problem::from(TerminalError::from(refused));
+            assert_eq!(problem.code(), expected, "{code:?}");
+        }
     }
 
     #[test]

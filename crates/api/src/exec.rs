@@ -26,8 +26,9 @@ use super::{
     target::TargetTerminal,
     terminals::check_env,
 };
+use base::utf8;
 use engine::terminal::{
-    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, OutputDelivery, Resume, Stdin, utf8,
+    BusyPolicy, ExecOptions, Execution, IfAbandoned, Naming, OutputDelivery, Resume, Stdin,
 };
 use model::{Env, SessionId, Terminal, ThreadId};
 

@@ -6,6 +6,7 @@
 //! `open_route` lists it; a test requests all others without one.
 
 use std::{
+    net::IpAddr,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -29,6 +30,7 @@ use super::{
     drain,
     error::{Code, Problem},
     extract::{BodyLimits, too_large},
+    forwarded::client_address,
     header_rules,
     idempotency::Scope,
     origin::{FetchSite, RequestOrigin, fetch_site, host, host_allowed, origin},
@@ -157,7 +159,8 @@ async fn admit(
     let origin = origin(request.headers(), &host, app.settings.origin_schemes())?;
     let open = open_route(request.method(), request.uri().path(), doors, *assets);
     let credential = doors.credential(&mut request, &host);
-    let holder = check_credential(credential, app, &connection).await?;
+    let client = client_address(&app.settings, request.headers(), connection.peer);
+    let holder = check_credential(credential, app, &connection, client).await?;
     let who = match &holder {
         Some(_) => None,
         None => identify(app, doors, &request, origin)?,
@@ -196,7 +199,7 @@ async fn admit(
         (_, Some(OpenRoute::Immediate)) => Room::Free,
         (Caller::Owner, _) => app.budgets.owner(&connection)?,
         (Caller::Holder(name), _) => app.budgets.holder(&connection, name)?,
-        (Caller::Unauthenticated, _) => app.budgets.unauthenticated(&connection),
+        (Caller::Unauthenticated, _) => app.budgets.unauthenticated(&connection, client),
     };
     let request = bound_body(app, doors, request, &caller)?;
     let request = with_caller(request, who);
@@ -247,6 +250,7 @@ async fn check_credential(
     credential: Credential,
     app: &App,
     connection: &ClientConnection,
+    client: IpAddr,
 ) -> Result<Option<String>, Problem> {
     let (holder, check) = match credential {
         Credential::Unclaimed | Credential::None => return Ok(None),
@@ -254,7 +258,7 @@ async fn check_credential(
         Credential::Refused(detail) => return Err(unauthorized(app, detail)),
         Credential::Signature { holder, check } => (holder, check),
     };
-    let room = app.budgets.unauthenticated(connection);
+    let room = app.budgets.unauthenticated(connection, client);
     let checked = tokio::select! {
         checked = check => checked,
         problem = room.evicted() => return Err(problem),

@@ -25,7 +25,8 @@ use super::{
     target::TargetTerminal,
     ws,
 };
-use engine::terminal::{Format, Offsets, utf8::Cutter};
+use base::utf8::Cutter;
+use engine::terminal::{Format, Offsets};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()

@@ -21,6 +21,7 @@ mod exec;
 pub mod extract;
 mod file_events;
 mod files;
+mod forwarded;
 pub mod guard;
 mod gzip;
 mod handoffs;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
+use base::utf8;
 use base64::{Engine, prelude::BASE64_STANDARD};
-use engine::terminal::{Execution, Receipt, TerminalError, utf8};
+use engine::terminal::{Execution, Receipt, TerminalError};
 use model::{Changes, Command, CommandId, CommandStatus, CwdChange, EnvChange, Limit, Terminal};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -16,11 +16,9 @@ use super::{
     App, error::Problem, extract::Query, gzip::SnapshotEncoding, params::TerminalPath, pass::Guest,
     signal, sse, target::TargetTerminal,
 };
+use base::utf8::{Cutter, Utf8Piece};
 use engine::project::Attached;
-use engine::terminal::{
-    ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
-    utf8::{Cutter, Utf8Piece},
-};
+use engine::terminal::{ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate};
 
 /// Selects where the stream starts and how the client attaches.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -37,9 +37,9 @@ use super::{
     target::TargetTerminal,
 };
 use base::event::EventKind;
+use base::utf8::Cutter;
 use engine::terminal::{
     ClientId, ClientMode, OwnerRequest, Picture, WatchEvent, WatchFrom, Watcher, WatcherUpdate,
-    utf8::Cutter,
 };
 use model::Terminal;
 

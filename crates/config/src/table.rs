@@ -63,7 +63,7 @@ settings! {
     "tls.key" = "" => tls.key,
         "PEM file with the private key of tls.cert";
     "behind_proxy" = "false" => behind_proxy,
-        "a proxy in front of the server terminates TLS; allows plain HTTP on non-loopback addresses";
+        "a proxy in front of the server terminates TLS and appends the client to X-Forwarded-For; allows plain HTTP on non-loopback addresses";
     "provider" = "auto" => provider,
         "default provider; auto: namespace if this machine supports it (with a network, if not as root), else local";
     "mcp.fixtures" = "false" => mcp_fixtures,

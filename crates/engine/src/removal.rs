@@ -2,7 +2,8 @@
 //! instances that belonged to them.
 //!
 //! ```text
-//!   delete ──▶ rows deleted, leases to be destroyed ──▶ caller, which may wait up to `REMOVAL_WAIT`
+//!   delete ──▶ rows deleted, leases to be destroyed ──▶ caller, which may wait up to `REMOVAL_WAIT`,
+//!                       │                               but not for a host that does not answer
 //!                       └──▶ task: end shells, destroy leases, remove directories; retried until it is done
 //! ```
 //! The transaction that deletes the rows also records the deletion, until the task is done: the next start continues
@@ -11,11 +12,15 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Display,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream};
+use futures_util::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -60,14 +65,22 @@ type UnderWay = Arc<Mutex<HashMap<String, Vec<Removal>>>>;
 
 /// A removal that a caller can wait for.
 #[derive(Debug, Clone)]
-pub struct Removal(watch::Receiver<bool>);
+pub struct Removal(watch::Receiver<Progress>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    UnderWay,
+    /// A host does not answer. Its shells are ended when it does.
+    Unreachable,
+    Over,
+}
 
 /// The task's side of a removal; the removal is over when this is dropped.
 #[derive(Debug)]
 pub struct RemovalGuard {
     under_way: UnderWay,
     names: Vec<String>,
-    done: watch::Sender<bool>,
+    progress: watch::Sender<Progress>,
 }
 
 fn name(noun: &str, id: &dyn Display) -> String {
@@ -154,8 +167,22 @@ impl Removals {
             self.0.events.publish(EventKind::TerminalDeleted { terminal_id: terminal_id.clone() });
         }
         let shared = self.0.clone();
+        let progress = removing.progress.clone();
         self.spawn(removing, gone, |gone| async move {
-            end(&shared.store, &shared.terminals, &shared.leases, gone).await;
+            let silent: FuturesUnordered<_> = hosts_that_stay(&gone)
+                .into_iter()
+                .map(|lease| {
+                    let terminals = shared.terminals.clone();
+                    async move { terminals.is_unreachable(&lease).await }
+                })
+                .collect();
+            let mut first = silent.map(|()| progress.send_replace(Progress::Unreachable)).take(1);
+            let mut ended = pin!(end(&shared.store, &shared.terminals, &shared.leases, gone));
+            tokio::select! {
+                () = &mut ended => return,
+                Some(_) = first.next() => {}
+            }
+            ended.await;
         })
     }
 
@@ -205,8 +232,8 @@ impl Removals {
 
 impl RemovalGuard {
     fn begin(under_way: UnderWay, noun: &str, id: &dyn Display) -> RemovalGuard {
-        let done = watch::channel(false).0;
-        let mut removing = RemovalGuard { under_way, names: Vec::new(), done };
+        let progress = watch::channel(Progress::UnderWay).0;
+        let mut removing = RemovalGuard { under_way, names: Vec::new(), progress };
         removing.add(noun, id);
         removing
     }
@@ -218,7 +245,7 @@ impl RemovalGuard {
     }
 
     fn removal(&self) -> Removal {
-        Removal(self.done.subscribe())
+        Removal(self.progress.subscribe())
     }
 }
 
@@ -235,26 +262,33 @@ impl Drop for RemovalGuard {
             }
         }
         drop(all);
-        self.done.send_replace(true);
+        self.progress.send_replace(Progress::Over);
     }
 }
 
 impl Removal {
-    /// Waits until the removal is over, at most for [`REMOVAL_WAIT`].
+    /// Waits until the removal is over, or waits for a host that does not answer; at most for [`REMOVAL_WAIT`].
     pub async fn wait(mut self) {
         // A timeout is not an error: the deletion is recorded, and its task completes it.
-        let _ = tokio::time::timeout(REMOVAL_WAIT, self.0.wait_for(|done| *done)).await;
+        let waited = self.0.wait_for(|progress| *progress != Progress::UnderWay);
+        let _ = tokio::time::timeout(REMOVAL_WAIT, waited).await;
     }
+}
+
+/// The leases of deleted terminals whose instances other terminals still use.
+fn hosts_that_stay(gone: &DeletedRows) -> Vec<LeaseId> {
+    let mut hosts: Vec<LeaseId> = gone.terminals.iter().map(|(_, lease)| lease.clone()).collect();
+    hosts.sort();
+    hosts.dedup();
+    hosts.retain(|lease| !gone.leases.contains(lease));
+    hosts
 }
 
 /// Ends the shells of deleted terminals in hosts that other terminals still use. This server has not adopted them,
 /// because they have no rows.
 async fn end_shells_without_rows(terminals: &Terminals, gone: &DeletedRows) {
-    let mut hosts: Vec<LeaseId> = gone.terminals.iter().map(|(_, lease)| lease.clone()).collect();
-    hosts.sort();
-    hosts.dedup();
-    hosts.retain(|lease| !gone.leases.contains(lease));
     let reap = |lease: LeaseId| async move { terminals.reap_lease(&lease).await.map(drop) };
+    let hosts = hosts_that_stay(gone);
     retry_all("end the shells of deleted terminals of a lease", hosts, reap).await;
 }
 
@@ -331,10 +365,22 @@ mod tests {
         let mut removal = last().unwrap();
         drop(first);
         assert!(last().is_some(), "the second is under way");
-        assert!(!*removal.0.borrow());
+        assert_eq!(*removal.0.borrow(), Progress::UnderWay);
         drop(second);
-        assert!(removal.0.wait_for(|done| *done).await.is_ok());
+        assert!(removal.0.wait_for(|progress| *progress == Progress::Over).await.is_ok());
         assert!(last().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_does_not_wait_for_a_host_that_does_not_answer() {
+        let removing = RemovalGuard::begin(UnderWay::default(), "thread", &"a");
+        let removal = removing.removal();
+        let began = tokio::time::Instant::now();
+        let mut waiting = pin!(removal.wait());
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        removing.progress.send_replace(Progress::Unreachable);
+        waiting.await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -221,7 +221,8 @@ async fn copy(source: &Path, to: &Path, lock: &File, max_bytes: u64) -> Result<(
     };
     let arguments = flags.map(OsString::from).into_iter().chain(paths).collect();
     let call = "image.import";
-    let copy = ProgramCall { call, limit: COPY_TIMEOUT, program, arguments, lock: lock.into() };
+    let copy =
+        ProgramCall { call, limit: COPY_TIMEOUT, program, arguments, lock: Some(lock.into()) };
     copy.run().await?;
     if !is_layout(&root) {
         return finish(source, to, |_, _| Ok(())).await;

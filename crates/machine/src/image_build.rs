@@ -123,7 +123,7 @@ impl ImageBuilds {
             limit: COPY_TIMEOUT,
             program: "/proc/self/exe",
             arguments: arguments.into_iter().chain([image.root().into()]).collect(),
-            lock: image.guard().for_program().map_err(failed("lock the images"))?,
+            lock: Some(image.guard().for_program().map_err(failed("lock the images"))?),
         };
         call.run().await?;
         // No process changes the files any longer.

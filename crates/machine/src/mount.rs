@@ -10,6 +10,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::shared_tree;
 use crate::sys::{self, MountAccess};
+use crate::tools::run_for_sandbox;
 use base::shared_users::{SharedUsers, USERS};
 
 /// A directory of the machine, and its path in a sandbox.
@@ -34,19 +35,9 @@ pub(crate) fn plan(
 
 /// Mounts directories of the machine in the sandbox of a process, in a launcher process.
 pub(crate) async fn show(executable: &Path, pid: i32, directories: &[BindMount]) -> io::Result<()> {
-    let output = tokio::process::Command::new(executable)
-        .args(["namespace", "mount"])
-        .arg(pid.to_string())
-        .args(directories.iter().flat_map(|(source, target)| [source, target]))
-        .env_clear()
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(io::Error::other(stderr))
+    let paths =
+        directories.iter().flat_map(|(source, target)| [source.as_os_str(), target.as_ref()]);
+    run_for_sandbox(executable, "mount", pid, &paths.collect::<Vec<_>>()).await.map(drop)
 }
 
 /// The path of a directory in a sandbox, and whether it is mounted there. Projects may share a lease: the

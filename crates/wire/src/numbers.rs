@@ -60,6 +60,8 @@ numbers! {
         25 => NotReading,
         /// What is typed would be shown on the screen; nothing was typed.
         26 => Visible,
+        /// The user has no more epoll watches (`fs.epoll.max_user_watches`).
+        27 => NoMoreWatches,
     }
 }
 

@@ -352,6 +352,39 @@ fn run(server: &Server, sandbox: &Sandbox, cmd: &str, args: &[&str]) -> (String,
 }
 
 #[test]
+fn an_unknown_user_is_refused_as_by_the_daemon() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let sandbox = create(&server, json!({}));
+    // The clients raise their error of authentication for these.
+    let user = base64::engine::general_purpose::STANDARD.encode("nobody-here:");
+    let ask = |method: &str, target: &str| {
+        let request = server.stranger().request(method, target);
+        let request = request.header("x-access-token", &sandbox.access);
+        request
+            .header("e2b-sandbox-id", &sandbox.id)
+            .header("authorization", &format!("Basic {user}"))
+    };
+    let refused = json!({"code": "unauthenticated", "message": "invalid username: 'nobody-here'"});
+    let stat = ask("POST", "/filesystem.Filesystem/Stat").json(&json!({"path": "x"})).send();
+    assert_eq!(stat.expect(401), refused);
+    let message = json!({"process": {"cmd": "true"}}).to_string();
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message.as_bytes());
+    let start =
+        ask("POST", "/process.Process/Start").header("content-type", "application/connect+json");
+    let start = start.body(&body).send();
+    let [2, _, _, _, _, end @ ..] = start.expect_status(200).body.as_slice() else {
+        panic!("no end of the stream: {}", start.text());
+    };
+    assert_eq!(serde_json::from_slice::<Value>(end).unwrap()["error"], refused);
+    let read = ask("GET", "/files?path=/etc/hostname&username=nobody-here").send().expect(401);
+    let unknown = "error looking up user 'nobody-here': user: unknown user nobody-here";
+    assert_eq!(read["message"], unknown);
+}
+
+#[test]
 fn a_command_may_be_longer_than_an_argument() {
     let home = Home::new();
     let server = Server::start(&home);

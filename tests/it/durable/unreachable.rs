@@ -1,6 +1,7 @@
 //! A host that exists and does not respond: reported, waited for, and without effect on others.
 
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
@@ -152,6 +153,38 @@ fn a_command_whose_host_stops_is_answered_and_its_receipt_found_later() {
         if receipt["status"] == "running" { Err(receipt) } else { Ok(receipt) }
     });
     assert_eq!(receipt["status"], "timed_out", "{receipt}");
+}
+
+#[test]
+fn requests_are_answered_while_the_host_is_stopped_and_none_waits_for_it() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    // Two threads share a host, so that deleting one of them does not end it.
+    exec(&client, "stuck", "KEPT=stuck");
+    let shared = lease(&client, "stuck")["lease_id"].clone();
+    client.put("/api/threads/other", json!({"lease_id": shared})).expect(201);
+    exec(&client, "other", "true");
+    let stopped = Stopped::of(&home, &client, "stuck");
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", stopped.0.as_raw_nonzero()));
+        stat.unwrap().rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    let began = Instant::now();
+    let body = json!({"command": "true", "timeout_ms": 2000});
+    let refused = client.post("/api/threads/stuck/exec", body);
+    assert_eq!(refused.problem(503), "unreachable");
+    // Its 2 seconds, and as much again for a busy machine; without a deadline there is no answer at all.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    is_unreachable(&client, "stuck");
+    let began = Instant::now();
+    client.delete("/api/threads/other").expect_status(204);
+    // A removal that waits is answered after 5 seconds.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    client.get("/api/threads/other").problem(404);
+    assert!(is_stopped(), "answered while the host was stopped");
+    drop(stopped);
+    responds_again(&client, "stuck");
 }
 
 #[test]

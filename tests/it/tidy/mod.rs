@@ -239,9 +239,10 @@ fn the_native_api_names_no_vendor() {
 }
 
 /// Calls that leave the process.
-const WAYS_OUT: [&str; 7] = [
-    "UnixStream::connect(",
+const WAYS_OUT: [&str; 8] = [
+    "UnixStream::connect",
     "TcpStream::connect(",
+    "::connect_timeout(",
     "Command::new(",
     "HttpConnector::new(",
     "reqwest::Client",
@@ -249,34 +250,75 @@ const WAYS_OUT: [&str; 7] = [
     "client_async(",
 ];
 
+/// Where calls may leave the process without `outbound`, and what bounds them there.
+const MAY_LEAVE: [(&str, &str); 23] = [
+    ("crates/base/src/outbound", "the place itself"),
+    ("crates/cli", "a process of its own, whose user sees it wait"),
+    ("crates/chaos", "the fault injector"),
+    ("crates/host", "the other end"),
+    ("crates/images/src/http.rs", "a client that sends no request without a deadline"),
+    ("crates/images/src/inside/user.rs", "becomes the step of a build"),
+    ("crates/cloud/src/http.rs", "a client that sends no request without a deadline"),
+    ("crates/cloud/src/bridge.rs", "a process inside of the sandbox, whose caller has a deadline"),
+    ("crates/provider/src/host_socket.rs", "does not wait: a full queue is an error"),
+    ("crates/provider/src/local/mod.rs", "a port, within `HOST_TIMEOUT`"),
+    (
+        "crates/machine/src/docker/engine.rs",
+        "a client whose requests have `REQUEST_TIMEOUT_SECONDS`",
+    ),
+    ("crates/machine/src/docker/start.rs", "a launcher, within `START_TIMEOUT`"),
+    ("crates/machine/src/docker/launch.rs", "process 1 of a container, which becomes the host"),
+    ("crates/machine/src/port.rs", "a port, within `CONNECT_TIMEOUT`"),
+    ("crates/machine/src/namespace/start.rs", "a launcher, within `SANDBOX_TIMEOUT`"),
+    ("crates/machine/src/namespace/launch.rs", "a launcher, which becomes the runtime"),
+    ("crates/machine/src/namespace/runtime.rs", "process 1 of a sandbox, which becomes the host"),
+    ("crates/machine/src/namespace/flatten.rs", "a `ProgramCall`, which becomes `cp`"),
+    (
+        "crates/machine/src/namespace/end.rs",
+        "a host here, within the deadline of `provider.destroy`",
+    ),
+    ("crates/machine/src/network/connect.rs", "tools with an alarm"),
+    ("crates/machine/src/network/pasta.rs", "the child of a launcher, which waits for it in time"),
+    ("crates/machine/src/network/read_log.rs", "a tool with an alarm"),
+    ("crates/machine/src/tools.rs", "launchers, killed at the deadline of the provider's call"),
+];
+
 #[test]
-fn only_providers_leave_the_process() {
-    // The command line is a process of its own, whose user sees it wait. A host is the other end. The HTTP
-    // client of registries has no request without a deadline. The program of a build becomes the step that it runs.
-    let exempt = [
-        "crates/cli",
-        "crates/base/src/outbound",
-        "crates/provider",
-        "crates/images/src/http.rs",
-        "crates/images/src/inside/user.rs",
-        "crates/machine",
-        "crates/cloud",
-        "crates/host",
-        "crates/chaos",
-    ];
+fn every_way_out_of_the_process_has_a_deadline() {
+    let mut used = BTreeMap::from(MAY_LEAVE.map(|(path, _)| (path, false)));
     let mut wrong = Vec::new();
     for folder in product_folders() {
         for (path, text) in files(&folder) {
             let inner = path.strip_prefix(root()).unwrap();
-            if is_test(inner) || exempt.iter().any(|folder| inner.starts_with(folder)) {
+            let product = product(&text);
+            let ways: Vec<_> = WAYS_OUT.iter().filter(|way| product.contains(**way)).collect();
+            if is_test(inner) || ways.is_empty() {
                 continue;
             }
-            for way in WAYS_OUT.iter().filter(|way| product(&text).contains(**way)) {
-                wrong.push(format!("{}: {way}…)", inner.display()));
+            match used.iter_mut().find(|(listed, _)| inner.starts_with(listed)) {
+                Some((_, used)) => *used = true,
+                None => wrong.push(format!("{}: {ways:?}", inner.display())),
             }
         }
     }
-    assert!(wrong.is_empty(), "calls that go around `outbound::bounded`: {wrong:#?}");
+    assert!(wrong.is_empty(), "calls that go around `base::outbound`: {wrong:#?}");
+    used.retain(|_, used| !*used);
+    assert!(used.is_empty(), "listed, but they do not leave the process: {:?}", used.keys());
+}
+
+#[test]
+fn no_lock_that_is_held_over_slow_work_is_waited_for_without_a_deadline() {
+    let mut wrong = Vec::new();
+    for name in ["engine", "adapter", "machine"] {
+        for (path, text) in files(&format!("crates/{name}/src")) {
+            let code: String = product(&text).split_whitespace().collect();
+            let waits = [".lock().await", ".read().await", ".write().await", ".lock_owned().await"];
+            if !is_test(&path) && waits.iter().any(|wait| code.contains(wait)) {
+                wrong.push(path.display().to_string());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "tokio locks without `base::lock::locked`: {wrong:#?}");
 }
 
 /// The methods of a trait or of an `impl`, each as its head and its body.

@@ -1,16 +1,19 @@
 //! Code contexts and the programs that run their code.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::process::{ProcessOutput, SandboxProcess};
+use base::lock::{StillLocked, locked};
 use model::{ThreadId, Timestamp};
 
 /// The limit of a line from a context's program; a longer line is dropped.
 const MAX_LINE_BYTES: usize = 16 << 20;
+/// How long a cell waits for those before it.
+const CELL_WAIT: Duration = Duration::from_secs(60 * 60);
 /// The prefix of the tag of a context's program.
 const TAG_PREFIX: &str = "stead:context ";
 
@@ -68,7 +71,7 @@ pub struct Context {
     /// When this server created or found the context.
     pub created_at: Timestamp,
     /// The running program; locked while it runs a cell, so that cells run one at a time.
-    pub(super) live: tokio::sync::Mutex<Option<ContextProgram>>,
+    live: tokio::sync::Mutex<Option<ContextProgram>>,
 }
 
 /// The program of a context and its output.
@@ -91,6 +94,13 @@ impl Contexts {
 }
 
 impl Context {
+    /// Locks the running program, after the cells that came before.
+    pub(super) async fn live(
+        &self,
+    ) -> Result<tokio::sync::MutexGuard<'_, Option<ContextProgram>>, StillLocked> {
+        locked("the code context", CELL_WAIT, self.live.lock()).await
+    }
+
     pub(super) fn tag(&self) -> String {
         format!("{TAG_PREFIX}{} {} {}", self.id, self.language.name(), self.cwd)
     }

@@ -117,7 +117,7 @@ impl Adapter {
         let key = (sandbox.id().clone(), id.to_owned());
         let context = self.state.contexts.all().entry(key.clone()).or_insert(new).clone();
         // The program is started at once: the row of its command is the durable record of the context.
-        let mut live = context.live.lock().await;
+        let mut live = context.live().await?;
         if live.is_none() {
             match self.start_context(sandbox, &context, None).await {
                 Ok(started) => *live = Some(started),
@@ -149,7 +149,7 @@ impl Adapter {
         context: &Context,
     ) -> Result<(), Problem> {
         self.kill_context(sandbox, context).await?;
-        let mut live = context.live.lock().await;
+        let mut live = context.live().await?;
         *live = Some(self.start_context(sandbox, context, None).await?);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Adapter {
                 }
             }
         }
-        *context.live.lock().await = None;
+        *context.live().await? = None;
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Adapter {
         cell: &CodeCell,
         events: mpsc::Sender<Value>,
     ) -> Result<CellOutcome, Problem> {
-        let mut live = context.live.lock().await;
+        let mut live = context.live().await?;
         // The client may have disconnected while this cell waited for others.
         if cell.ends_with_client && events.is_closed() {
             return Ok(CellOutcome::Interrupted);

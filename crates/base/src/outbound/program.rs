@@ -4,15 +4,20 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
+use tokio::runtime;
 
 use super::{TimedOut, bounded};
 
 /// How much of a program's error message is repeated in ours.
 const MAX_MESSAGE_BYTES: u64 = 2048;
+
+/// The search path of these programs, and all that their environment contains.
+pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program, and what it is called with.
 #[derive(Debug)]
@@ -23,7 +28,7 @@ pub struct ProgramCall {
     pub program: &'static str,
     pub arguments: Vec<OsString>,
     /// A locked file. The program keeps the lock until it ends, even if this process is killed before.
-    pub lock: OwnedFd,
+    pub lock: Option<OwnedFd>,
 }
 
 /// Why a program did not succeed.
@@ -49,8 +54,9 @@ impl ProgramCall {
     pub async fn run(self) -> Result<(), ProgramError> {
         let Self { call, limit, program, arguments, lock } = self;
         let mut command = Command::new(program);
-        command.args(arguments).kill_on_drop(true);
-        command.stdin(Stdio::from(lock)).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(arguments).env_clear().env("PATH", SEARCH_PATH).kill_on_drop(true);
+        let stdin = lock.map_or_else(Stdio::null, Stdio::from);
+        command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped());
         let ended = async {
             let mut child = command.spawn()?;
             let message = match child.stderr.take() {
@@ -66,6 +72,22 @@ impl ProgramCall {
         }
         Ok(())
     }
+
+    /// Like [`run`](Self::run), but blocks the calling thread.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_blocking(self) -> Result<(), ProgramError> {
+        let program = self.program;
+        let failed = move |source| ProgramError::Run { program, source };
+        let run = move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map_err(failed)?.block_on(self.run())
+        };
+        // A runtime cannot be entered on a thread that is in another one.
+        let running = thread::Builder::new().spawn(run).map_err(failed)?;
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
 }
 
 /// Reads all that a program reports, and returns the beginning.
@@ -78,8 +100,6 @@ async fn message(mut stderr: ChildStderr) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     fn call(program: &'static str, arguments: &[&str], limit: Duration) -> ProgramCall {
@@ -88,7 +108,7 @@ mod tests {
             limit,
             program,
             arguments: arguments.iter().map(OsString::from).collect(),
-            lock: File::open("/dev/null").unwrap().into(),
+            lock: None,
         }
     }
 
@@ -104,11 +124,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_is_killed_at_its_deadline() {
-        let (mut reader, writer) = io::pipe().unwrap();
-        let sleep = call("sleep", &["600"], Duration::from_millis(20));
-        let ended = ProgramCall { lock: writer.into(), ..sleep }.run().await;
-        assert!(matches!(ended, Err(ProgramError::TimedOut(_))), "{ended:?}");
-        // The pipe ends with the last process that holds it.
-        assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+        for blocks in [false, true] {
+            let (mut reader, writer) = io::pipe().unwrap();
+            let sleep = call("sleep", &["600"], Duration::from_millis(20));
+            let sleep = ProgramCall { lock: Some(writer.into()), ..sleep };
+            // A thread of the runtime may be blocked, too.
+            let ended = if blocks { sleep.run_blocking() } else { sleep.run().await };
+            assert!(matches!(ended, Err(ProgramError::TimedOut(_))), "{ended:?}");
+            // The pipe ends with the last process that holds it.
+            assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn a_thread_may_wait_for_a_program_without_a_runtime() {
+        let long = Duration::from_secs(60);
+        call("true", &[], long).run_blocking().unwrap();
+        let failed = call("sh", &["-c", "echo $PATH >&2; env | wc -l >&2; exit 3"], long);
+        let message = failed.run_blocking().unwrap_err().to_string();
+        assert!(message.contains(SEARCH_PATH), "{message}");
     }
 }

@@ -62,7 +62,8 @@ impl Sandboxes {
         let is_due: HashSet<_> = found.due.iter().map(|(id, _)| id.clone()).collect();
         expiries.retry_at.retain(|id, _| is_due.contains(id));
         for (id, provider) in found.due {
-            expiries.begin(self, id, provider);
+            let (sandboxes, due) = (self.clone(), id.clone());
+            expiries.begin(id, provider, async move { sandboxes.expire(&due).await });
         }
         let until_next = found.next.map_or(POLL_INTERVAL, |next| {
             Duration::try_from(next.duration_since(now)).unwrap_or_default()
@@ -103,17 +104,21 @@ struct Expiries {
 }
 
 impl Expiries {
-    fn begin(&mut self, sandboxes: &Sandboxes, id: ThreadId, provider: String) {
+    fn begin(
+        &mut self,
+        id: ThreadId,
+        provider: String,
+        expire: impl Future<Output = Result<(), SandboxError>> + Send + 'static,
+    ) {
         let is_early = self.retry_at.get(&id).is_some_and(|at| *at > Instant::now());
         if is_early || !self.running.insert(id.clone()) {
             return;
         }
         let limit = self.limits.entry(provider.clone());
         let limit = limit.or_insert_with(|| Arc::new(Semaphore::new(CONCURRENT_EXPIRIES))).clone();
-        let sandboxes = sandboxes.clone();
         self.tasks.spawn(async move {
             let _permit = limit.acquire().await;
-            let expired = match tokio::time::timeout(EXPIRY_TIMEOUT, sandboxes.expire(&id)).await {
+            let expired = match tokio::time::timeout(EXPIRY_TIMEOUT, expire).await {
                 Ok(expired) => expired,
                 Err(_) => {
                     Err(SandboxError::TimedOut { provider, seconds: EXPIRY_TIMEOUT.as_secs() })
@@ -144,5 +149,33 @@ impl Expiries {
     fn until_retry(&self) -> Duration {
         let next = self.retry_at.values().min();
         next.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_provider_does_not_delay_the_expiry_of_others() {
+        let mut expiries = Expiries::default();
+        let id = |name: String| name.parse::<ThreadId>().unwrap();
+        for number in 0..=CONCURRENT_EXPIRIES {
+            expiries.begin(id(format!("slow-{number}")), "slow".to_owned(), pending());
+        }
+        let began = Instant::now();
+        expiries.begin(id("quick".to_owned()), "quick".to_owned(), ready(Ok(())));
+        expiries.ended().await;
+        assert!(!expiries.running.contains(&id("quick".to_owned())));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        // Nor does a call that never ends take the place of the next sandbox for good.
+        let last = id(format!("late-{CONCURRENT_EXPIRIES}"));
+        expiries.begin(last.clone(), "slow".to_owned(), ready(Ok(())));
+        while expiries.running.contains(&last) {
+            expiries.ended().await;
+        }
+        assert!(began.elapsed() <= EXPIRY_TIMEOUT * 2, "{:?}", began.elapsed());
     }
 }

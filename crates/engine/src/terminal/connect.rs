@@ -10,6 +10,7 @@ use super::link::{HostLink, SilenceLimits};
 use super::terminals::Terminals;
 use crate::lease::{LeaseError, RunningInstance};
 use base::event::EventKind;
+use base::lock::locked;
 use base::outbound::bounded;
 use model::{InstanceId, LeaseId, LeaseState};
 use provider::ProviderError;
@@ -17,6 +18,8 @@ use provider::ProviderError;
 /// How long one attempt to reach an unreachable host waits for its greeting. A host that is resumed in that
 /// time answers at once.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection that another caller makes is waited for: the deadlines of its steps, and some more.
+const CONNECT_WAIT: Duration = Duration::from_secs(150);
 /// Providers with a longer reconnect timeout are remote.
 pub(super) const LOCAL_RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -44,12 +47,13 @@ impl Terminals {
             let mut links = self.0.links.lock();
             links.entry(instance.clone()).or_default().clone()
         };
+        let slot = locked("the connection to the host", CONNECT_WAIT, slot.lock());
         let mut slot = match purpose {
-            ConnectPurpose::Recovery => slot.lock().await,
+            ConnectPurpose::Recovery => slot.await?,
             // The recovery holds the lock while it waits for a late greeting.
             ConnectPurpose::Request => tokio::select! {
                 biased;
-                slot = slot.lock() => slot,
+                slot = slot => slot?,
                 () = self.is_unreachable(lease) => return Err(unreachable()),
             },
         };
@@ -209,7 +213,7 @@ impl Terminals {
     }
 
     /// Waits until the host of a lease is known to be unreachable.
-    pub(super) async fn is_unreachable(&self, lease: &LeaseId) {
+    pub(crate) async fn is_unreachable(&self, lease: &LeaseId) {
         let mut unreachable = self.0.unreachable.subscribe();
         let _ = unreachable.wait_for(|all| all.contains_key(lease)).await;
     }

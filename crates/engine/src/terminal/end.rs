@@ -12,7 +12,7 @@ use super::error::TerminalError;
 use super::link::LinkError;
 use super::output_source;
 use super::owner::OwnerRequest;
-use super::terminals::{LinkSlot, LiveTerminal, Terminals, directory};
+use super::terminals::{LinkSlot, LiveTerminal, SHELL_WAIT, Terminals, directory};
 use model::{CommandId, TerminalId};
 
 impl Terminals {
@@ -23,7 +23,7 @@ impl Terminals {
             let live = self.0.live.lock().get(id).cloned();
             if let Some(live) = live {
                 let _ = live.request(OwnerRequest::Lost("the terminal was deleted".into())).await;
-                let mut runtime = live.runtime.lock().await;
+                let mut runtime = live.runtime(SHELL_WAIT).await?;
                 if let Some(connection) = &*runtime {
                     let terminal = id.to_string();
                     match connection.link.call(|seq| Request::Close { seq, terminal }).await {
@@ -69,7 +69,7 @@ impl Terminals {
     pub async fn end(&self, id: &TerminalId) -> Result<(), TerminalError> {
         let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return Ok(()) };
-        let connection = live.runtime.lock().await.take();
+        let connection = live.runtime(SHELL_WAIT).await?.take();
         if let Some(connection) = connection {
             let terminal = id.to_string();
             connection.link.unlisten(id.as_str());

@@ -5,8 +5,26 @@ use wire::ReplyCode;
 use super::link::LinkError;
 use super::watch::WatcherGone;
 use crate::lease::LeaseError;
+use base::lock::StillLocked;
 use model::{LeaseId, TerminalId};
 use store::StoreError;
+
+/// A resource of the kernel that a terminal needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelResource {
+    Terminals,
+    Descriptors,
+    Processes,
+    Watches,
+    Memory,
+    Disk,
+}
+
+impl KernelResource {
+    pub(super) fn exhausted(self, message: String) -> TerminalError {
+        TerminalError::Exhausted { resource: self, message }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum TerminalError {
@@ -51,7 +69,7 @@ pub enum TerminalError {
     NotKept,
     /// The machine ran out of a resource.
     #[error("cannot start a terminal: {message}")]
-    Exhausted { code: ReplyCode, message: String },
+    Exhausted { resource: KernelResource, message: String },
     #[error("cannot start the program: {0}")]
     NotExecutable(String),
     /// The host rejected the request as invalid.
@@ -68,6 +86,9 @@ pub enum TerminalError {
         #[source]
         source: std::io::Error,
     },
+    /// Another request starts or ends a shell.
+    #[error(transparent)]
+    StillLocked(#[from] StillLocked),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The lease has no running instance.
@@ -106,12 +127,13 @@ impl From<LinkError> for TerminalError {
             ReplyCode::CommandEnded => TerminalError::NoInput,
             ReplyCode::NoSuchCommand => TerminalError::NotKept,
             ReplyCode::NotExecutable => TerminalError::NotExecutable(message),
-            ReplyCode::NoMoreTerminals
-            | ReplyCode::TooManyTerminals
-            | ReplyCode::NoMoreDescriptors
-            | ReplyCode::NoMoreProcesses
-            | ReplyCode::NoMemory
-            | ReplyCode::Storage => TerminalError::Exhausted { code, message },
+            ReplyCode::TooManyTerminals => TerminalError::TooMany(message),
+            ReplyCode::NoMoreTerminals => KernelResource::Terminals.exhausted(message),
+            ReplyCode::NoMoreDescriptors => KernelResource::Descriptors.exhausted(message),
+            ReplyCode::NoMoreProcesses => KernelResource::Processes.exhausted(message),
+            ReplyCode::NoMoreWatches => KernelResource::Watches.exhausted(message),
+            ReplyCode::NoMemory => KernelResource::Memory.exhausted(message),
+            ReplyCode::Storage => KernelResource::Disk.exhausted(message),
             ReplyCode::BadRequest => TerminalError::Refused(message),
             ReplyCode::NotReading => TerminalError::NotReading,
             ReplyCode::Visible => TerminalError::Visible,

@@ -193,9 +193,7 @@ impl Terminals {
 
     /// Returns the host of a terminal, if it has one. Starts nothing.
     pub(super) async fn link_of(&self, terminal: &Terminal) -> Result<HostLink, TerminalError> {
-        let live = self.live(terminal).await;
-        let connection = live.runtime.lock().await;
-        connection.as_ref().map(|connection| connection.link.clone()).ok_or(TerminalError::NoInput)
+        self.live(terminal).await.link().await?.ok_or(TerminalError::NoInput)
     }
 
     /// Returns a command that has not ended.

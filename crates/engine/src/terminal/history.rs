@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use vt::{Screen, Size};
 use wire::RecordKind;
 
-use super::utf8;
 use super::window::WatchEvent;
+use base::utf8;
 
 /// Bytes that are read from the log at once.
 const CHUNK_BYTES: usize = 256 << 10;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::flight::CommandStage;
 use super::owner::OwnerRequest;
-use super::terminals::Terminals;
+use super::terminals::{SHELL_WAIT, Terminals};
 use model::{Command, CommandEnd, CommandStatus, TerminalEvent, TerminalId};
 
 impl Terminals {
@@ -12,9 +12,12 @@ impl Terminals {
     pub(super) async fn lost(&self, id: &TerminalId) {
         let live = self.0.live.lock().get(id).cloned();
         if let Some(live) = live {
-            if let Some(ended) = live.runtime.lock().await.take() {
+            // While a request starts a shell, that is not the lost one.
+            let Ok(mut runtime) = live.runtime(SHELL_WAIT).await else { return };
+            if let Some(ended) = runtime.take() {
                 ended.end(id).await;
             }
+            drop(runtime);
             let why = "the shell is gone; the next command or key starts one from its last state";
             let _ = live.request(OwnerRequest::Lost(why.into())).await;
         }

@@ -42,15 +42,15 @@ mod terminals;
 #[cfg(test)]
 pub mod test_support;
 mod thread_runtimes;
-pub mod utf8;
 mod watch;
 mod window;
 
 pub use drive::{ClientId, ClientMode};
-pub use error::TerminalError;
+pub use error::{KernelResource, TerminalError};
 pub use execution::{Execution, Receipt};
 pub use flight::CommandStage;
 pub use history::Offsets;
+pub use link::LinkError;
 pub use open::NewTerminal;
 pub use options::{
     BusyPolicy, ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, OutputDelivery, Resume, Stdin,

@@ -18,8 +18,7 @@ impl Terminals {
         from: u64,
         limit: u32,
     ) -> Result<Chunk, TerminalError> {
-        let live = self.live(terminal).await;
-        let link = live.runtime.lock().await.as_ref().map(|connection| connection.link.clone());
+        let link = self.live(terminal).await.link().await?;
         // While its host tracks a command, more output may follow. Afterwards the copy beside the receipt is
         // preferred if it is complete: the files of a host are not synced.
         let followed =

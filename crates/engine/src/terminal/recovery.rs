@@ -18,7 +18,7 @@ use wire::Request;
 use super::connect::{ConnectPurpose, LOCAL_RECONNECT_TIMEOUT};
 use super::error::TerminalError;
 use super::link::{HostLink, SilenceLimits};
-use super::terminals::Terminals;
+use super::terminals::{SHELL_WAIT, Terminals};
 use crate::lease::{LeaseError, RunningInstance};
 use base::backoff::Backoff;
 use model::{InstanceId, LeaseId, LeaseState, Terminal, TerminalEvent, TerminalId};
@@ -138,7 +138,7 @@ impl Terminals {
             };
             missing.retain(|other| other.terminal_id != terminal.terminal_id);
             let live = self.live_at(&terminal, info.end_offset);
-            let mut slot = live.runtime.lock().await;
+            let mut slot = live.runtime(SHELL_WAIT).await?;
             if slot.as_ref().is_some_and(|connection| connection.is_on(link)) {
                 // A request adopted it meanwhile.
                 continue;
@@ -272,7 +272,8 @@ impl Terminals {
     async fn is_alive(&self, id: &TerminalId) -> bool {
         let live = self.0.live.lock().get(id).cloned();
         let Some(live) = live else { return false };
-        let slot = live.runtime.lock().await;
+        // A request may be starting its shell.
+        let Ok(slot) = live.runtime(SHELL_WAIT).await else { return true };
         slot.as_ref().is_some_and(|connection| !connection.link.closed().is_cancelled())
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use wire::{ReplyCode, Request, TerminalInfo};
 
 use super::connect::ConnectPurpose;
-use super::error::TerminalError;
+use super::error::{KernelResource, TerminalError};
 use super::limit::LimitCounters;
 use super::link::{HostLink, LinkError, TerminalChannels};
 use super::options::Resume;
@@ -21,7 +21,7 @@ use super::recorder::{RecorderChannels, ShellOrigin, StateRecorder, StateRequest
 use super::shell_connection::ShellConnection;
 use super::shell_start::{ShellSetup, argv, environment, inherited, start_directory, wire_shell};
 use super::state_sections;
-use super::terminals::{LiveTerminal, Terminals};
+use super::terminals::{LiveTerminal, SHELL_WAIT, Terminals};
 use crate::lease::RunningInstance;
 use base::event::EventKind;
 use model::{Terminal, TerminalEvent, TerminalId, TerminalState, Thread};
@@ -75,7 +75,7 @@ impl Terminals {
     ) -> BoxFuture<'a, Result<HostLink, TerminalError>> {
         Box::pin(async move {
             let mut running = self.0.leases.running_if(&terminal.lease_id, resume.into()).await?;
-            let mut slot = live.runtime.lock().await;
+            let mut slot = live.runtime(SHELL_WAIT).await?;
             if let Some(connection) = &*slot {
                 let facts = live.shared.facts();
                 if facts.live && !connection.link.closed().is_cancelled() {
@@ -170,8 +170,10 @@ impl Terminals {
     pub(super) async fn state_requests(
         &self,
         live: &LiveTerminal,
-    ) -> Option<mpsc::Sender<StateRequest>> {
-        live.runtime.lock().await.as_ref().map(|connection| connection.state_requests.clone())
+    ) -> Result<mpsc::Sender<StateRequest>, TerminalError> {
+        let connection = live.runtime(SHELL_WAIT).await?;
+        let requests = connection.as_ref().map(|connection| connection.state_requests.clone());
+        requests.ok_or(TerminalError::Gone)
     }
 
     /// Attaches to a terminal that its host holds.
@@ -220,9 +222,9 @@ impl Terminals {
         base::task::blocking(move || std::fs::create_dir_all(made))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| TerminalError::Exhausted {
-                code: ReplyCode::Storage,
-                message: format!("cannot create the terminal's directory: {error}"),
+            .map_err(|error| {
+                let message = format!("cannot create the terminal's directory: {error}");
+                KernelResource::Disk.exhausted(message)
             })?;
         let needed = provider::TerminalMounts {
             terminal: live.id.clone(),
@@ -349,9 +351,9 @@ impl Terminals {
         base::task::blocking(move || setup(&project))
             .await
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| TerminalError::Exhausted {
-                code: ReplyCode::Storage,
-                message: format!("cannot create the project's directory: {error}"),
+            .map_err(|error| {
+                let message = format!("cannot create the project's directory: {error}");
+                KernelResource::Disk.exhausted(message)
             })
     }
 }

@@ -71,7 +71,7 @@ impl Terminals {
     ) -> Result<u64, TerminalError> {
         let live = self.live(terminal).await;
         self.ensure_shell(terminal, &live, Resume::Yes).await?;
-        let requests = self.state_requests(&live).await.ok_or(TerminalError::Gone)?;
+        let requests = self.state_requests(&live).await?;
         let (answer, answered) = oneshot::channel();
         requests.send(make(answer)).await.map_err(|_| TerminalError::Gone)?;
         answered.await.map_err(|_| TerminalError::Gone)?

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{MutexGuard, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +22,7 @@ use super::shell_start::ShellSetupFn;
 use super::window::Window;
 use crate::lease::Leases;
 use base::event::Events;
+use base::lock::{StillLocked, locked};
 use base::metrics::ServerMetrics;
 use model::{InstanceId, LeaseId, Terminal, TerminalId, ThreadId};
 use store::Store;
@@ -51,6 +53,12 @@ const CONCURRENT_WRITERS: usize = 4;
 const CONCURRENT_SEARCHES: usize = 2;
 /// Requests that wait for an owner; a further caller waits for room.
 const REQUEST_QUEUE_LENGTH: usize = 64;
+
+/// How long work that needs a terminal's shell waits while that is started or ended: somewhat longer than a provider
+/// may take to create an instance.
+pub(super) const SHELL_WAIT: Duration = Duration::from_secs(960);
+/// How long a request that starts no shell waits meanwhile.
+const LINK_WAIT: Duration = Duration::from_secs(10);
 
 /// The handle to all terminals. Cheap to clone.
 #[derive(Clone)]
@@ -263,6 +271,20 @@ impl Terminals {
 }
 
 impl LiveTerminal {
+    /// Locks the running shell.
+    pub(super) async fn runtime(
+        &self,
+        limit: Duration,
+    ) -> Result<MutexGuard<'_, Option<ShellConnection>>, StillLocked> {
+        locked("the shell of the terminal", limit, self.runtime.lock()).await
+    }
+
+    /// Returns the host of the running shell.
+    pub(super) async fn link(&self) -> Result<Option<HostLink>, StillLocked> {
+        let connection = self.runtime(LINK_WAIT).await?;
+        Ok(connection.as_ref().map(|connection| connection.link.clone()))
+    }
+
     pub(super) async fn request(&self, request: OwnerRequest) -> Result<(), TerminalError> {
         self.requests.send(request.into()).await.map_err(|_| TerminalError::Gone)
     }

@@ -294,7 +294,7 @@ fn pty_refusal(error: Errno) -> Refusal {
 fn watch_refusal(error: Errno) -> Refusal {
     if error == Errno::NOSPC {
         let message = "this user has no epoll watches left (fs.epoll.max_user_watches)";
-        return Refusal(ReplyCode::Failed, message.into());
+        return Refusal(ReplyCode::NoMoreWatches, message.into());
     }
     let code = code(Some(error.raw_os_error())).unwrap_or(ReplyCode::Failed);
     Refusal(code, format!("cannot watch the terminal: {error}"))
@@ -329,6 +329,27 @@ mod tests {
         check("no-such-program", "/bin", "/", None);
         check("/etc/passwd", "", "/", None);
         check("/bin", "", "/", None);
+    }
+
+    #[test]
+    fn a_refusal_names_the_resource_that_is_exhausted() {
+        let check = |refusal: Refusal, expected: ReplyCode| {
+            assert_eq!(refusal.0, expected, "{}", refusal.1);
+        };
+        check(pty_refusal(Errno::NOSPC), ReplyCode::NoMoreTerminals);
+        check(watch_refusal(Errno::NOSPC), ReplyCode::NoMoreWatches);
+        check(storage_refusal(&Errno::NOSPC.into()), ReplyCode::Storage);
+        check(spawn_refusal(&SpawnError::Fork(Errno::AGAIN.into())), ReplyCode::NoMoreProcesses);
+        for (error, expected) in [
+            (Errno::MFILE, ReplyCode::NoMoreDescriptors),
+            (Errno::NFILE, ReplyCode::NoMoreDescriptors),
+            (Errno::NOMEM, ReplyCode::NoMemory),
+        ] {
+            check(pty_refusal(error), expected);
+            check(watch_refusal(error), expected);
+            check(storage_refusal(&error.into()), expected);
+            check(spawn_refusal(&SpawnError::Fork(error.into())), expected);
+        }
     }
 
     #[test]

@@ -11,14 +11,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use base::outbound::program::ProgramError;
 use rustix::fs::SeekFrom;
 
 use super::{skeleton, system_files};
 use crate::files::{remove, remove_all};
 use crate::sys;
-use crate::tools::PATH;
+use crate::tools::{make_ext4, run_tool};
 
 /// The initial content of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub(crate) enum DiskBase {
 
 /// The extension of a file that is still being written.
 pub(super) const UNFINISHED: &str = "new";
+
+/// How long each program that checks and grows a disk may take.
+const GROW_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Creates a template: an ext4 image of this size with the initial content of a sandbox. Blocking.
 pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Result<()> {
@@ -54,21 +58,9 @@ pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Res
     let file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.set_len(bytes)?;
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-m", "0", "-J", "size=8", "-E"])
-        .arg("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0")
-        .arg("-d")
-        .arg(&files)
-        .arg(&unfinished)
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::null())
-        .output()?;
+    let made = make_ext4(vec!["-d".into(), (&files).into(), (&unfinished).into()]);
     remove_all(&files)?;
-    if !made.status.success() {
-        let stderr = String::from_utf8_lossy(&made.stderr);
-        return Err(io::Error::other(format!("mkfs.ext4: {}", stderr.trim())));
-    }
+    made?;
     fs::rename(&unfinished, image)
 }
 
@@ -111,16 +103,11 @@ fn grown_copy(disk: &Path, unfinished: &Path, bytes: u64) -> io::Result<()> {
     for (program, options, max_code) in
         [("e2fsck", &["-f", "-p"][..], 1), ("resize2fs", &["-f"], 0)]
     {
-        let done = Command::new(program)
-            .args(options)
-            .arg(unfinished)
-            .env_clear()
-            .env("PATH", PATH)
-            .stdin(Stdio::null())
-            .output()?;
-        if done.status.code().is_none_or(|code| code > max_code) {
-            let stderr = String::from_utf8_lossy(&done.stderr);
-            return Err(io::Error::other(format!("{program}: {}", stderr.trim())));
+        let arguments = options.iter().map(Into::into).chain([unfinished.into()]).collect();
+        match run_tool("disk.grow", GROW_TIMEOUT, program, arguments, None) {
+            Err(ProgramError::Failed { status, .. })
+                if status.code().is_some_and(|code| code <= max_code) => {}
+            done => done.map_err(io::Error::other)?,
         }
     }
     file.sync_all()

@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +22,15 @@ use crate::files::{self, make_dir};
 use crate::spec::{SandboxSpec, is_image_name};
 use crate::sys;
 use base::durable::replace_volatile;
+use base::lock::{StillLocked, locked};
 use model::{LeaseId, Timestamp};
 use provider::{CopyTo, ProviderError, Snapshot};
 
 /// The prefix of the names of warm sandboxes and of their disks.
 pub(crate) const WARM_PREFIX: &str = "warm-";
+
+/// How long a template that another sandbox needs, too, is waited for.
+const TEMPLATE_WAIT: Duration = Duration::from_secs(180);
 
 /// The image below a disk.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -91,10 +96,17 @@ impl DiskStore {
         static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let template = image::template(&self.home, base, bytes);
         if !template.exists() {
-            let _alone = ONE_AT_A_TIME.lock().await;
+            let alone = locked("the template of new disks", TEMPLATE_WAIT, ONE_AT_A_TIME.lock());
+            let busy = |it: StillLocked| ProviderError::Busy {
+                retry_after: Some(TEMPLATE_WAIT),
+                reason: it.to_string(),
+            };
+            let alone = alone.await.map_err(busy)?;
             if !template.exists() {
                 let file = template.clone();
                 blocking("make a template disk", move || {
+                    // Also if the caller stops waiting.
+                    let _alone = alone;
                     make_dir(file.parent().unwrap_or(Path::new("/")))?;
                     image::make_template(base, bytes, &file)
                 })

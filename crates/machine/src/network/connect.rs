@@ -20,7 +20,7 @@ use crate::lock::{lock, machine_lock};
 use crate::mount::first_user;
 use crate::spec::{Destination, EgressPolicy};
 use crate::sys;
-use crate::tools::{PATH, find_program};
+use crate::tools::{PATH, find_program, run_for_sandbox};
 use crate::untrusted_tree::UntrustedTree;
 use provider::ProviderError;
 
@@ -173,18 +173,8 @@ pub(crate) async fn set_egress(
     }
     let failed = |source| ProviderError::failed("change the egress of a sandbox", source);
     let egress = serde_json::to_string(egress).map_err(|error| failed(error.into()))?;
-    let output = tokio::process::Command::new(executable)
-        .args(["namespace", "reach", &pid.to_string(), &egress])
-        .env_clear()
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(io::Error::other(stderr)))
+    let set = run_for_sandbox(executable, "reach", pid, &[egress.as_ref()]);
+    set.await.map(drop).map_err(failed)
 }
 
 /// Replaces the rules in the network namespace of a process atomically. Connections that the new rules do
@@ -368,9 +358,9 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(Path::new("/proc/sys").join(name), value)
 }
 
-/// Runs a tool of the machine with this input.
+/// Runs a tool of the machine with this input. It ends at its deadline: `iptables -w` waits for other changes.
 fn run(tool: &str, args: &[&str], input: &str) -> io::Result<()> {
-    let mut child = Command::new(tool)
+    let mut child = sys::end_in_time(&mut Command::new(tool))
         .args(args)
         .env_clear()
         .env("PATH", PATH)
@@ -387,5 +377,5 @@ fn run(tool: &str, args: &[&str], input: &str) -> io::Result<()> {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{tool}: {}", stderr.trim())))
+    Err(io::Error::other(format!("{tool}: {}: {}", output.status, stderr.trim())))
 }

@@ -13,8 +13,8 @@ pub(crate) use loop_device::{
 };
 pub(crate) use mount::{MountAccess, clone_tree, move_mount, restrict};
 pub(crate) use process::{
-    ForkedTask, bound_socket, close_on_exec_from, enter, exec_with, fork, fork_without,
-    keep_on_exec, network_namespace, unshare,
+    ForkedTask, bound_socket, close_on_exec_from, end_in_time, enter, exec_with, fork,
+    fork_without, keep_on_exec, network_namespace, unshare,
 };
 pub(crate) use user::{
     as_user, become_first_user, drop_capabilities, enter_own_user_namespace, filter_calls,

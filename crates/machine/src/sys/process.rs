@@ -8,6 +8,9 @@ use std::process::Command;
 use rustix::fs::AtFlags;
 use rustix::thread::UnshareFlags;
 
+/// How long a program that changes or lists rules of the network may take.
+const TOOL_SECONDS: u32 = 60;
+
 /// A forked process that runs one function.
 #[derive(Debug)]
 pub(crate) struct ForkedTask(rustix::process::Pid);
@@ -106,6 +109,18 @@ pub(crate) fn exec_with(command: &mut Command, handed: &[BorrowedFd<'_>]) -> io:
         }
     }
     command.exec()
+}
+
+/// Lets the kernel end a program after [`TOOL_SECONDS`], whatever becomes of this process.
+pub(crate) fn end_in_time(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: `alarm` is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::alarm(TOOL_SECONDS);
+            Ok(())
+        })
+    }
 }
 
 /// Keeps a descriptor open across `exec`.

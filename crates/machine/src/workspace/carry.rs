@@ -7,18 +7,19 @@
 //! Until the rename, the plain directories are the files, and an interrupted attempt is undone. From then on the
 //! disk has them, and an interrupted attempt is completed before the next use.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
 
 use super::image::{self, BYTES_PER_INODE, IMAGE, UNFINISHED, mount_point};
 use super::users;
 use crate::files::{cannot, remove, remove_all};
-use crate::tools::PATH;
+use crate::tools::run_tool;
 use base::durable::{open_directory, sync_directory};
 
 /// A point at which the server may be killed.
@@ -55,6 +56,9 @@ pub(super) const CARRIED: [Carried; 2] = [
 
 /// Room for the metadata of copied files.
 const METADATA_DIVISOR: u64 = 16;
+
+/// How long the files of a workspace may take to be copied.
+const COPY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The machine keeps at least this free while files are copied.
 const MIN_FREE_BYTES: u64 = 64 << 20;
@@ -205,20 +209,10 @@ impl Content {
 /// Copies the content of a directory with owners, times, links and attributes. The program keeps the lock until it
 /// ends, even if this process is killed before.
 fn copy(from: &Path, to: &Path, options: &[&str], lock: &File) -> io::Result<()> {
-    let copied = Command::new("cp")
-        .args(options)
-        .arg("--")
-        .args([from.join("."), to.join(".")])
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::from(lock.try_clone()?))
-        .output()
-        .map_err(cannot("run cp"))?;
-    if copied.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&copied.stderr);
-    Err(io::Error::other(format!("cp: {}", stderr.lines().next().unwrap_or_default())))
+    let paths = [OsString::from("--"), from.join(".").into(), to.join(".").into()];
+    let arguments = options.iter().map(OsString::from).chain(paths).collect();
+    let copied = run_tool("workspace.copy", COPY_TIMEOUT, "cp", arguments, Some(lock));
+    copied.map_err(io::Error::other)
 }
 
 /// Gives a directory the owner and the mode of another.

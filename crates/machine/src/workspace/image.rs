@@ -4,7 +4,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::CapabilitySet;
@@ -12,7 +11,7 @@ use rustix::thread::CapabilitySet;
 use crate::disk;
 use crate::files::{cannot, make_dir};
 use crate::sys;
-use crate::tools::PATH;
+use crate::tools::make_ext4;
 
 pub(super) const IMAGE: &str = "disk.img";
 
@@ -48,21 +47,8 @@ pub(super) fn create(image: &Path, bytes: u64) -> io::Result<()> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(image)?;
     file.set_len(bytes.next_multiple_of(BLOCK_BYTES))?;
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-m", "0", "-J", "size=8"])
-        .args(["-b", &BLOCK_BYTES.to_string(), "-i", &BYTES_PER_INODE.to_string(), "-E"])
-        .arg("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0")
-        .arg(image)
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(cannot("run mkfs.ext4"))?;
-    if !made.status.success() {
-        let stderr = String::from_utf8_lossy(&made.stderr);
-        return Err(io::Error::other(format!("mkfs.ext4: {}", stderr.trim())));
-    }
-    Ok(())
+    let (block, inode) = (BLOCK_BYTES.to_string(), BYTES_PER_INODE.to_string());
+    make_ext4(vec!["-b".into(), block.into(), "-i".into(), inode.into(), image.into()])
 }
 
 /// Mounts an image of a workspace. A disk that running sandboxes use is mounted again: it is the same device.
