@@ -49,7 +49,7 @@ mod window;
 pub use drive::{ClientId, ClientMode};
 pub use error::TerminalError;
 pub use execution::{Execution, Receipt};
-pub use flight::CommandStage;
+pub use flight::{CommandStage, CurrentCommand};
 pub use history::Offsets;
 pub use open::NewTerminal;
 pub use options::{
