@@ -7,13 +7,13 @@ import type { Resource } from "./api/resource.ts";
 import { useThreads } from "./api/threads.ts";
 import type { Handoff, Thread } from "./api/types.ts";
 import { useAttention } from "./attention.ts";
-import { type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
+import { mostUrgent, type Overview, pageIcon, pageTitle, useActivity } from "./lib/activity.ts";
 import { ofThread } from "./lib/handoff.ts";
 import type { Action } from "./lib/palette.ts";
 import { prefer, usePreferences } from "./lib/preferences.ts";
 import { go, type Route, searchAddress, threadAddress, useRoute } from "./lib/router.ts";
 import { asksForShortcuts } from "./lib/shortcuts.ts";
-import { isRunning, isWaiting, threadState } from "./lib/thread-state.ts";
+import { isRunning, isWaiting, threadActivity, threadState } from "./lib/thread-state.ts";
 import { attempt, DialogHost, ToastHost } from "./ui/dialogs.tsx";
 import { Icon, type IconName } from "./ui/icons.tsx";
 import { CommandLine, Empty } from "./ui/parts.tsx";
@@ -98,7 +98,13 @@ function Frame({ route }: { route: Route }) {
   const names = useSandboxNames();
   const handoffs = useOpenHandoffs();
   const overview = overviewOf(threads.value ?? [], handoffs.value ?? []);
-  usePageTitle(route, overview, names);
+  const shown = route.view === "thread" ? route.thread : null;
+  usePageTitle(
+    shown,
+    threads.value?.find((one) => one.thread_id === shown),
+    overview,
+    names,
+  );
   useAttention(route, threads.value, handoffs.value);
   // A layout effect, because the keys must work as soon as the page can be seen.
   useLayoutEffect(() => {
@@ -206,10 +212,15 @@ const overviewOf = (threads: Thread[], handoffs: Handoff[]): Overview => ({
   running: threads.filter(isRunning).length,
 });
 
-/** Keeps the title and the icon of the page in step with what happens. */
-function usePageTitle(route: Route, { needs, running }: Overview, names: ThreadNames): void {
-  const activity = useActivity();
-  const name = route.view === "thread" ? (names.get(route.thread) ?? route.thread) : null;
+/** Keeps the title and the icon of the page in step with what happens, in terminals that are not shown too. */
+function usePageTitle(
+  id: string | null,
+  thread: Thread | undefined,
+  { needs, running }: Overview,
+  names: ThreadNames,
+): void {
+  const activity = mostUrgent([useActivity(), thread ? threadActivity(thread) : "idle"]);
+  const name = id === null ? null : (names.get(id) ?? id);
   useEffect(() => {
     document.title = pageTitle(name, activity, { needs, running });
     const icon = pageIcon(name, activity, { needs, running });

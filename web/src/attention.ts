@@ -34,23 +34,25 @@ export function useAttention(
   const waited = useRef<ReadonlySet<string> | undefined>(undefined);
   useEffect(() => {
     if (threads === undefined) return;
-    const waiting = new Map(
-      threads.flatMap(({ thread_id, last_command: command }) =>
-        command?.waiting_for_input ? [[command.command_id, thread_id] as const] : [],
+    const waiting = new Map<string, { thread: string; terminal: string }>(
+      threads.flatMap(({ thread_id, current_commands: commands = [] }) =>
+        commands
+          .filter((command) => command.waiting_for_input)
+          .map(({ command_id, terminal_id }) => [command_id, { thread: thread_id, terminal: terminal_id }]),
       ),
     );
     const earlier = waited.current;
     waited.current = new Set(waiting.keys());
     if (earlier === undefined || !preferences().notify.waiting) return;
-    for (const [command, thread] of waiting) {
+    for (const [command, { thread, terminal }] of waiting) {
       // The thread's own page shows it already.
       const watched = route.view === "thread" && route.thread === thread;
       if (earlier.has(command) || (watched && document.visibilityState === "visible")) continue;
       notify({
         source: thread,
         text: "A command waits for input.",
-        address: threadAddress(thread),
-        tag: `waiting ${thread}`,
+        address: threadAddress(thread, "terminals", { show: terminal }),
+        tag: `waiting ${terminal}`,
       });
     }
   }, [threads]);

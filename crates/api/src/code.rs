@@ -81,7 +81,7 @@ impl Code {
             Code::OriginNotAllowed => (StatusCode::FORBIDDEN, "Origin not allowed"),
             Code::Forbidden => (StatusCode::FORBIDDEN, "Not allowed"),
             Code::NotFound => (StatusCode::NOT_FOUND, "Not found"),
-            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "No such route"),
+            Code::NoSuchRoute => (StatusCode::NOT_FOUND, "Route not found"),
             Code::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Code::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Code::Conflict => (StatusCode::CONFLICT, "Conflict with the current state"),

@@ -46,12 +46,13 @@ const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
 /// Longest time without data in a body that is streamed for the duration of its call.
 const STREAMED_INPUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The headers of every response. Scripts and styles are files of this server, never inline.
+/// The headers of every response. Scripts and styles are files of this server, never inline. A frame shows what the app
+/// made itself: a PDF.
 const SECURITY_HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-         font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; \
+         font-src 'self'; connect-src 'self'; frame-src blob:; manifest-src 'self'; base-uri 'none'; \
          form-action 'self'; frame-ancestors 'none'",
     ),
     ("x-content-type-options", "nosniff"),

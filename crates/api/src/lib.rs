@@ -8,6 +8,7 @@ mod app;
 pub mod auth;
 pub mod budget;
 mod code;
+mod command_summary;
 mod commands;
 mod cookie;
 mod detach;

@@ -10,6 +10,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
+    command_summary::{CommandSummary, summaries},
     error::Problem,
     extract::{Path, Query},
     leases::{LeaseView, instance_state, lease_view},
@@ -19,8 +20,9 @@ use super::{
     removal::RemovalQuery,
     secrets::{RevealQuery, Secrets},
 };
+use engine::terminal::CurrentCommand;
 use model::{ProjectId, Terminal, Thread, ThreadId};
-use store::{CommandQuery, Page, PageRequest, ThreadFilter};
+use store::{Page, PageRequest, ThreadFilter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -64,8 +66,10 @@ struct ThreadRow {
     provider: Option<String>,
     /// Compute of the thread.
     sandbox: ThreadRowSandbox,
-    /// The command that runs in its default terminal, or else the latest one.
-    last_command: Option<LastCommand>,
+    /// The first of its current commands, or else the latest command of its terminals.
+    last_command: Option<CommandSummary>,
+    /// The command that each of its terminals runs or has queued; first those that wait for input.
+    current_commands: Vec<CommandSummary>,
     /// Number of open hand-offs on its terminals.
     open_handoffs: u64,
     /// Number of clients attached to its terminals.
@@ -92,72 +96,25 @@ struct ThreadRowSandbox {
     status: &'static str,
 }
 
-/// The current or latest command of a terminal.
-#[derive(Debug, Serialize, ToSchema)]
-struct LastCommand {
-    /// Id of the command.
-    command_id: String,
-    /// Text of the command; long texts are truncated.
-    command: String,
-    /// `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`.
-    status: &'static str,
-    /// Exit code; null unless the command exited.
-    exit_code: Option<i32>,
-    /// Whether the command is queued or running.
-    running: bool,
-    /// Start time; null for a command that has not started.
-    #[schema(value_type = Option<String>)]
-    started_at: Option<Timestamp>,
-    /// End time; null for a command that has not ended.
-    #[schema(value_type = Option<String>)]
-    finished_at: Option<Timestamp>,
-    /// Whether the command waits for input on the terminal.
-    waiting_for_input: bool,
-}
-
-/// Returns the command that runs in the default terminal of a thread, or else the latest one.
-async fn last_command(app: &App, thread: &Thread) -> Result<Option<LastCommand>, Problem> {
-    let (command, waiting_for_input) = match app.terminals.current_command(&thread.terminal_id) {
-        Some(current) => current,
-        None => {
-            let (query, first) = (CommandQuery::default(), PageRequest::first(1));
-            let page = app.store.commands(&thread.terminal_id, query, first).await?;
-            let Some(command) = page.items.into_iter().next() else { return Ok(None) };
-            (command, false)
-        }
-    };
-    Ok(Some(LastCommand {
-        command: command.text.chars().take(MAX_COMMAND_CHARS).collect(),
-        status: command.status.word(),
-        exit_code: command.exit_code,
-        running: !command.status.is_end(),
-        started_at: command.started_at,
-        finished_at: command.finished_at,
-        waiting_for_input,
-        command_id: command.command_id.to_string(),
-    }))
-}
-
 /// Returns the time of the last change or use. A command that runs is use from its start.
-fn last_use(thread: &Thread, last_command: Option<&LastCommand>) -> Timestamp {
+fn last_use(thread: &Thread, last_command: Option<&CommandSummary>) -> Timestamp {
     let started_at = last_command.and_then(|last| last.started_at);
     thread.updated_at.max(started_at.unwrap_or(thread.updated_at))
 }
 
-/// Characters of a command's text in a list.
-const MAX_COMMAND_CHARS: usize = 200;
-
-/// Returns a row of the list; `attended` is the number of clients and the name of the one in control.
-async fn row(
-    app: &App,
-    thread: Thread,
-    attended: Option<(usize, Option<String>)>,
+/// What only the running server knows about a thread.
+struct ThreadActivity {
+    /// The number of clients, and the name of the one in control.
+    attended: (usize, Option<String>),
     open_handoffs: u64,
-) -> Result<ThreadRow, Problem> {
+    current: Vec<CurrentCommand>,
+}
+
+async fn row(app: &App, thread: Thread, activity: ThreadActivity) -> Result<ThreadRow, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
-    let last_command = last_command(app, &thread).await?;
+    let (last_command, current_commands) = summaries(app, &thread, activity.current).await?;
     let updated_at = last_use(&thread, last_command.as_ref());
-    let (clients, driver) = attended.unwrap_or_default();
+    let (clients, driver) = activity.attended;
     Ok(ThreadRow {
         thread_id: thread.thread_id.to_string(),
         project_id: thread.project_id.to_string(),
@@ -170,7 +127,8 @@ async fn row(
         },
         updated_at,
         last_command,
-        open_handoffs,
+        current_commands,
+        open_handoffs: activity.open_handoffs,
         clients,
         driver,
         labels: thread.labels,
@@ -190,12 +148,17 @@ async fn list(
     let filter = ThreadFilter { project_id: query.project_id };
     let page = app.store.threads(filter, request).await?;
     let mut attended = app.terminals.attended();
+    let mut current = app.terminals.current_commands();
     let handoffs = app.handoffs.open_counts().await?;
     let mut items = Vec::with_capacity(page.items.len());
     for thread in page.items {
-        let attended = attended.remove(&thread.thread_id);
-        let open_handoffs = handoffs.get(&thread.thread_id).copied().unwrap_or(0);
-        items.push(row(&app, thread, attended, open_handoffs).await?);
+        let id = &thread.thread_id;
+        let activity = ThreadActivity {
+            attended: attended.remove(id).unwrap_or_default(),
+            open_handoffs: handoffs.get(id).copied().unwrap_or(0),
+            current: current.remove(id).unwrap_or_default(),
+        };
+        items.push(row(&app, thread, activity).await?);
     }
     Ok(axum::Json(Page { items, next: page.next }.into()))
 }
@@ -211,8 +174,10 @@ pub(super) struct ThreadView {
     messages: Vec<MessageView>,
     /// Compute of the thread.
     sandbox: ThreadSandbox,
-    /// The command that runs in its default terminal, or else the latest one.
-    last_command: Option<LastCommand>,
+    /// The first of its current commands, or else the latest command of its terminals.
+    last_command: Option<CommandSummary>,
+    /// The command that each of its terminals runs or has queued; first those that wait for input.
+    current_commands: Vec<CommandSummary>,
     /// Number of open hand-offs on its terminals.
     open_handoffs: u64,
     /// Labels set by clients.
@@ -248,7 +213,8 @@ pub(super) async fn find(app: &App, id: &ThreadId) -> Result<Thread, Problem> {
 pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView, Problem> {
     let lease = app.store.lease(&thread.lease_id).await?;
     let session = app.sessions.current(&thread.thread_id).await?;
-    let last_command = last_command(app, &thread).await?;
+    let current = app.terminals.current_commands().remove(&thread.thread_id).unwrap_or_default();
+    let (last_command, current_commands) = summaries(app, &thread, current).await?;
     let updated_at = last_use(&thread, last_command.as_ref());
     let page = app.store.messages(&thread.thread_id, PageRequest::first(MAX_VIEW_MESSAGES)).await?;
     let handoffs = app.handoffs.open_counts().await?;
@@ -266,6 +232,7 @@ pub(super) async fn thread_view(app: &App, thread: Thread) -> Result<ThreadView,
         },
         updated_at,
         last_command,
+        current_commands,
         labels: thread.labels,
         created_at: thread.created_at,
     })

@@ -66,12 +66,14 @@ pub enum EventKind {
     },
     /// The program of the terminal ended.
     TerminalExited {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         code: Option<i32>,
         signal: Option<i32>,
     },
     /// The shell was started again from its last state.
     TerminalRestored {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         version: u64,
     },
@@ -80,6 +82,7 @@ pub enum EventKind {
     },
     /// The state of the shell has a new version.
     TerminalChanged {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         version: u64,
     },
@@ -97,17 +100,20 @@ pub enum EventKind {
         share_id: ShareId,
     },
     CommandStarted {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         command_id: CommandId,
     },
     /// The command began to wait for input, or stopped waiting.
     CommandWaiting {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         command_id: CommandId,
         waiting: bool,
     },
     /// The command ended, and its receipt is stored.
     CommandEnded {
+        thread_id: ThreadId,
         terminal_id: TerminalId,
         command_id: CommandId,
     },

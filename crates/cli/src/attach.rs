@@ -25,10 +25,11 @@ use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode
 use super::{
     alt_screen::AltScreen,
     client::{ApiClient, ApiError, ServerArgs, WebSocket, escape},
+    exec,
     keys::KeyFilter,
     names,
     raw::{RawMode, size},
-    show::plain,
+    show::{plain, start_of},
 };
 use base::backoff::Backoff;
 
@@ -51,11 +52,15 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[command(after_help = "Examples:\n  stead attach my-task\n  stead attach --create my-task\n  \
     stead attach term_0198… --viewer\n\n\
     Ctrl-\\ detaches, and so does the end of standard input (except with --viewer); the shell\n\
-    keeps running. Ctrl-^ shows what the thread does and who has control. The exit status is that of the terminal's program.")]
+    keeps running. Ctrl-^ shows what the thread does and who has control.\n\n\
+    Exit status: that of the terminal's program; 0 after detaching, 125 if there is no result.")]
 pub(super) struct AttachArgs {
     /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "thread", value_name = "NAME", conflicts_with = "name")]
+    terminal: Option<String>,
     /// Create the thread if it does not exist
     #[arg(long)]
     create: bool,
@@ -95,10 +100,15 @@ fn status_key(text: &str) -> Result<StatusKey, String> {
     control_key(text).map(|key| StatusKey(Some(key)))
 }
 
+/// Attaches. Our own failures have an exit status that is not the program's.
 pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
+    exec::report(find_and_attach(args).await)
+}
+
+async fn find_and_attach(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let missing = if args.create { names::IfMissing::Create } else { names::IfMissing::Fail };
-    let name = &args.name;
+    let missing = if args.create { names::IfMissing::Create } else { names::IfMissing::Prefix };
+    let name = args.terminal.as_ref().unwrap_or(&args.name);
     let terminal = names::terminal(&client, name, missing).await.map_err(|error| {
         match names::is_missing(&error) {
             true => anyhow!("no thread {name:?}; `stead attach --create {name}` creates it"),
@@ -161,7 +171,7 @@ pub(super) async fn attach(
         }
         AttachEnd::Deleted => {
             eprintln!("\r\n[{terminal} was deleted]");
-            Ok(ExitCode::FAILURE)
+            Ok(ExitCode::from(exec::NO_RESULT))
         }
         AttachEnd::Exited { code, signal } => {
             let how = match (&signal, code) {
@@ -488,8 +498,7 @@ impl AttachSession<'_> {
             // Over a full-screen program: in the last row, without moving the cursor.
             Some((columns, rows)) => {
                 // A longer text would scroll the program's screen.
-                let text: String =
-                    text.chars().take(usize::from(columns).saturating_sub(10)).collect();
+                let text = start_of(&text, usize::from(columns).saturating_sub(10));
                 self.redraw_at = Some(Instant::now() + NOTICE_DURATION);
                 write(format!("\x1b7\x1b[{rows};1H\x1b[7m[stead: {text}]\x1b[m\x1b8").as_bytes())
             }

@@ -300,10 +300,10 @@ impl ApiClient {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Value> {
-        let is_change = method != Method::GET;
         let request = async { self.send(method, path, body, &[]).await?.bytes().await };
-        // Commands that watch or draw a screen only read.
-        let body = if is_change { with_spinner(request).await } else { request.await }?;
+        // A request that is meant to wait for something is not slow.
+        let body =
+            if path.contains("wait_ms=") { request.await } else { with_spinner(request).await }?;
         if body.is_empty() {
             return Ok(Value::Null);
         }

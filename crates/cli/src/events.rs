@@ -97,6 +97,9 @@ pub(super) struct WaitArgs {
     /// Command id, or terminal or thread for its last command
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "thread", value_name = "NAME", conflicts_with = "name")]
+    terminal: Option<String>,
     /// Stop waiting after this time, such as 30s or 2m; the command keeps running
     #[arg(long, value_name = "TIME", value_parser = config::parse_duration)]
     timeout: Option<Duration>,
@@ -108,9 +111,10 @@ pub(super) struct WaitArgs {
 
 pub(super) async fn wait(args: WaitArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
-    let command = match args.name.starts_with("cmd_") {
-        true => args.name.clone(),
-        false => last_command(&client, &args.name).await?,
+    let name = args.terminal.as_ref().unwrap_or(&args.name);
+    let command = match name.starts_with("cmd_") {
+        true => names::command(&client, name).await?,
+        false => last_command(&client, name).await?,
     };
     let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
     let mut reconnect = Reconnect::default();
@@ -144,7 +148,7 @@ pub(super) async fn wait(args: WaitArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn last_command(client: &ApiClient, name: &str) -> anyhow::Result<String> {
-    let terminal = names::terminal(client, name, names::IfMissing::Fail).await?;
+    let terminal = names::terminal(client, name, names::IfMissing::Prefix).await?;
     let path = format!("/api/terminals/{}/commands", escape(&terminal));
     let commands = client.list(&path, 1).await?;
     match commands.first() {

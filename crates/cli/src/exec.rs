@@ -18,6 +18,7 @@ use super::{
     client::{ApiClient, ServerArgs, escape},
     list::{ListArgs, Table},
     names,
+    progress::with_spinner,
     reconnect::{NOTICE_AFTER, RETRY_DELAY, Reconnect},
     sse::EventStream,
 };
@@ -26,10 +27,10 @@ use config::parse_duration;
 /// The exit status of a command that timed out, as `timeout` uses it.
 pub(super) const TIMED_OUT: u8 = 124;
 /// The exit status if the outcome is unknown or the command never ran.
-const NO_RESULT: u8 = 125;
+pub(super) const NO_RESULT: u8 = 125;
 /// How long one request for output waits for more.
 const OUTPUT_WAIT_MS: u32 = 10_000;
-/// The time without a response after which a notice is printed. A sandbox may have to be created first.
+/// The time without a response after which a log gets a notice. A sandbox may have to be created first.
 const SILENCE_NOTICE_AFTER: Duration = Duration::from_secs(10);
 /// How many commands of a terminal are searched for the running one.
 const RECENT_COMMANDS: usize = 100;
@@ -39,7 +40,8 @@ const RECENT_COMMANDS: usize = 100;
     stead exec --thread build --timeout 10m --stream -- make test\n  \
     stead exec -t my-sandbox -- pwd\n  \
     echo hi | stead exec --stdin -- cat\n\n\
-    Exit status: that of the command; 124 if it timed out, 125 if there is no result.")]
+    Exit status: that of the command; 124 if it timed out, 125 if there is no result. The shell's own\n\
+    are 126 for a command that cannot be executed and 127 for one that was not found.")]
 pub(super) struct ExecArgs {
     /// Terminal id, or thread or sandbox for its default terminal
     #[arg(short, long, value_name = "NAME", conflicts_with = "thread")]
@@ -75,9 +77,13 @@ pub(super) struct ExecArgs {
     target: ServerArgs,
 }
 
-/// Runs the command. All our own failures have one exit status, which scripts can distinguish from the command's.
 pub(super) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
-    Ok(execute(args).await.unwrap_or_else(|error| {
+    report(execute(args).await)
+}
+
+/// Prints an error. All our own failures have one exit status, which scripts can distinguish from the program's.
+pub(super) fn report(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    Ok(result.unwrap_or_else(|error| {
         eprintln!("stead: {error:#}");
         ExitCode::from(NO_RESULT)
     }))
@@ -145,16 +151,19 @@ impl ExecFollower<'_> {
         let mut interrupts = None;
         loop {
             let sent = self.client.send(Method::POST, path, Some(body), &headers);
-            tokio::pin!(sent);
-            let started = tokio::select! {
-                started = &mut sent => started,
-                () = tokio::time::sleep(SILENCE_NOTICE_AFTER) => {
+            let waiting = async {
+                tokio::time::sleep(SILENCE_NOTICE_AFTER).await;
+                if !io::stderr().is_terminal() {
                     let authority = self.client.authority();
                     eprintln!("stead: waiting for {authority} to start the command");
-                    sent.await
                 }
+                std::future::pending().await
             };
-            let error = match started {
+            // On a terminal, the time is counted.
+            let started = with_spinner(async {
+                tokio::select! { started = sent => started, started = waiting => started }
+            });
+            let error = match started.await {
                 Ok(answer) => {
                     self.reconnect.connected();
                     let interrupts = match &mut interrupts {
@@ -371,7 +380,7 @@ pub(super) fn exit_code(receipt: &Value) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead output cmd_0198… --follow")]
 pub(super) struct OutputArgs {
-    /// Command id, from `stead history`
+    /// Command id, or a unique prefix, from `stead history`
     command: String,
     /// Follow the output until it ends
     #[arg(short, long)]
@@ -390,7 +399,8 @@ pub(super) async fn output(args: OutputArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let stream = usize::from(args.stderr);
     let until = if args.follow { CopyUntil::End } else { CopyUntil::Now };
-    copy(&client, &args.command, stream, args.from, until).await?;
+    let command = names::command(&client, &args.command).await?;
+    copy(&client, &command, stream, args.from, until).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -458,7 +468,7 @@ pub(super) struct HistoryArgs {
 pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let name = args.terminal.as_ref().unwrap_or(&args.name);
-    let terminal = names::terminal(&client, name, names::IfMissing::Fail).await?;
+    let terminal = names::terminal(&client, name, names::IfMissing::Prefix).await?;
     let mut path = format!("/api/terminals/{}/commands", escape(&terminal));
     if let Some(query) = &args.query {
         path.push_str(&format!("?q={}", escape(query)));
@@ -472,7 +482,7 @@ pub(super) async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         ("at", "/created_at"),
         ("command", "/command"),
     ];
-    let table = Table { columns: &columns, empty: Some("no commands") };
+    let table = Table { columns: &columns, empty: Some("no commands"), item: None };
     args.form.show_path(table, &client, &path, args.limit.max(1)).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -163,7 +163,7 @@ pub(super) async fn handoffs(verb: HandoffVerb) -> anyhow::Result<ExitCode> {
                 path.push_str(&format!("{separator}thread_id={}", escape(&thread)));
             }
             let empty = Some(if all { "no hand-offs" } else { "no open hand-offs" });
-            let table = Table { columns: COLUMNS, empty };
+            let table = Table { columns: COLUMNS, empty, item: None };
             form.show_path(table, &client, &path, MAX_ITEMS).await?;
             Ok(ExitCode::SUCCESS)
         }

@@ -59,8 +59,8 @@ use settings::SettingArgs;
         Nouns may be given in the plural (`stead threads ls`), and ids by a unique prefix. Everywhere, `-t`\n\
         takes a thread, the name or id of a sandbox, or a terminal id.\n\n\
         Exit status: 0 success, 1 failure, 2 wrong usage. `stead exec` exits with the status of the\n\
-        command, 124 if it timed out, 125 if there is no result; `stead attach` and `stead new` with\n\
-        the status of the program."
+        command (126 if it cannot be executed, 127 if it was not found), 124 if it timed out, 125 if\n\
+        there is no result; `stead attach` and `stead new` with the status of the program, or 125."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -35,11 +35,13 @@ pub(super) struct Table<'a> {
     pub(super) columns: &'a [Column],
     /// Printed in place of an empty table.
     pub(super) empty: Option<&'a str>,
+    /// Formats an item for people in place of a row.
+    pub(super) item: Option<fn(&Value) -> String>,
 }
 
 impl<'a> Table<'a> {
     pub(super) fn new(columns: &'a [Column]) -> Table<'a> {
-        Table { columns, empty: None }
+        Table { columns, empty: None, item: None }
     }
 }
 
@@ -143,6 +145,9 @@ impl ListArgs {
         if let (true, Some(empty)) = (items.is_empty(), of.empty) {
             return format!("{empty}\n");
         }
+        if let Some(format) = of.item {
+            return items.iter().map(|item| format!("{}\n", format(item))).collect();
+        }
         let mut rows = vec![of.columns.iter().map(|(title, _)| title.to_uppercase()).collect()];
         rows.extend(items.iter().map(|item| {
             of.columns.iter().map(|(_, pointer)| cell(item, pointer)).collect::<Vec<_>>()
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_may_say_what_to_do_and_an_empty_list_has_no_ids() {
-        let of = Table { columns: &COLUMNS, empty: Some("no threads") };
+        let of = Table { columns: &COLUMNS, empty: Some("no threads"), item: None };
         assert_eq!(args(false, false, false).text(of, &[], Output::Pipe), "no threads\n");
         assert_eq!(args(false, true, false).text(of, &[], Output::Pipe), "");
         assert_eq!(args(true, false, false).text(of, &[], Output::Pipe), "[]\n");

@@ -6,11 +6,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::settings::SettingArgs;
-use machine::namespace::{Check, Verdict};
+use machine::namespace::{Check, Finding, Verdict};
 use store::FileCheck;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  stead doctor")]
+#[command(after_help = "Example:\n  stead doctor\n\n\
+    Where a command helps, it is printed below the finding; `--json` has it as `command`.")]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     settings: SettingArgs,
@@ -44,13 +45,9 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         serde_json::to_writer_pretty(&mut out, &shown)?;
         writeln!(out)?;
     } else {
+        let prefix = if rustix::process::geteuid().is_root() { "" } else { "sudo " };
         for finding in &check.findings {
-            let word = match finding.verdict {
-                Verdict::Yes => "ok",
-                Verdict::Without => "without",
-                Verdict::No => "missing",
-            };
-            writeln!(out, "{word:8} {:18} {}", finding.what, finding.detail)?;
+            writeln!(out, "{}", lines(finding, prefix))?;
         }
         let word = if database.is_sound { "ok" } else { "damaged" };
         writeln!(out, "{word:8} {:18} {}", "database", database.detail)?;
@@ -59,6 +56,20 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     let passes = check.passes() && database.is_sound;
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Formats a finding, and below it the command that meets the requirement, after what makes its user root.
+fn lines(finding: &Finding, prefix: &str) -> String {
+    let word = match finding.verdict {
+        Verdict::Yes => "ok",
+        Verdict::Without => "without",
+        Verdict::No => "missing",
+    };
+    let line = format!("{word:8} {:18} {}", finding.what, finding.detail);
+    match &finding.command {
+        Some(command) => format!("{line}\n{:27} $ {prefix}{command}", ""),
+        None => line,
+    }
 }
 
 /// The state of the database in a home.
@@ -85,5 +96,29 @@ impl DatabaseFinding {
             Err(error) => (false, format!("cannot check {file}: {error}")),
         };
         DatabaseFinding { is_sound, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_says_which_command_helps() {
+        let mut finding = Finding {
+            what: "loop devices".into(),
+            verdict: Verdict::No,
+            detail: "load the module loop".into(),
+            command: Some("modprobe loop".into()),
+        };
+        assert_eq!(
+            lines(&finding, "sudo "),
+            "missing  loop devices       load the module loop\n\
+             \x20                           $ sudo modprobe loop"
+        );
+        let shown = serde_json::to_value(&finding).unwrap();
+        assert_eq!(shown["command"], "modprobe loop");
+        (finding.verdict, finding.command) = (Verdict::Yes, None);
+        assert_eq!(lines(&finding, ""), "ok       loop devices       load the module loop");
     }
 }

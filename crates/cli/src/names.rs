@@ -11,12 +11,17 @@ pub(super) const DEFAULT_THREAD: &str = "main";
 
 /// How many items are searched for a prefix.
 const MAX_SEARCHED: usize = 100_000;
+/// How many commands of each terminal are searched for a prefix.
+const RECENT_COMMANDS: usize = 1000;
 
 /// What to do about a thread that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfMissing {
     Create,
     Fail,
+    /// Take the one thread whose id begins with the name. Not for what changes anything: the thread that was meant may
+    /// be gone.
+    Prefix,
 }
 
 /// Returns the id of a terminal, given by its id, a unique prefix of the id, its thread, or its sandbox.
@@ -43,17 +48,33 @@ pub(super) async fn terminal(
                 client.get(&format!("{path}/terminal")).await?
             }
             (None, IfMissing::Fail) => return Err(error),
+            (None, IfMissing::Prefix) => {
+                let thread = thread_prefix(client, name).await?.ok_or(error)?;
+                client.get(&format!("/api/threads/{}/terminal", escape(&thread))).await?
+            }
         },
         found => found?,
     };
     id(&found, "terminal_id")
 }
 
-/// Returns the id of a thread, given by its id, its sandbox, or one of its terminals.
+/// Returns the id of a thread, given by its id, a unique prefix of the id, its sandbox, or one of its terminals.
 pub(super) async fn thread(client: &ApiClient, name: &str) -> anyhow::Result<String> {
-    match find_thread(client, name).await? {
-        Some(thread) => Ok(thread),
-        None => bail!("no thread or sandbox {name:?}; `stead thread ls` lists them"),
+    let found = match find_thread(client, name).await? {
+        None => thread_prefix(client, name).await?,
+        found => found,
+    };
+    found.with_context(|| format!("no thread or sandbox {name:?}; `stead thread ls` lists them"))
+}
+
+/// Returns the one thread whose id begins with a text, if there is any.
+async fn thread_prefix(client: &ApiClient, prefix: &str) -> anyhow::Result<Option<String>> {
+    let items = client.list("/api/threads", MAX_SEARCHED).await?;
+    let begins =
+        |item: &&Value| item["thread_id"].as_str().is_some_and(|id| id.starts_with(prefix));
+    match items.iter().any(|item| begins(&item)) {
+        true => unique("thread", prefix, &items, "thread_id").map(Some),
+        false => Ok(None),
     }
 }
 
@@ -121,13 +142,45 @@ pub(super) async fn lease(client: &ApiClient, name: &str) -> anyhow::Result<Stri
     unique("lease", name, &client.list("/api/leases", MAX_SEARCHED).await?, "lease_id")
 }
 
-/// Returns the id of a hand-off, given by its id or a unique prefix among the open ones.
+/// Returns the id of a hand-off, given by its id or a unique prefix, first among the open ones.
 pub(super) async fn handoff(client: &ApiClient, name: &str) -> anyhow::Result<String> {
     if is_complete(name) {
         return Ok(name.to_owned());
     }
-    let items = client.list("/api/handoffs?status=open", MAX_SEARCHED).await?;
-    unique("handoff", name, &items, "handoff_id")
+    let open = client.list("/api/handoffs?status=open", MAX_SEARCHED).await?;
+    match unique("handoff", name, &open, "handoff_id") {
+        Ok(id) => Ok(id),
+        Err(_) => {
+            let all = client.list("/api/handoffs", MAX_SEARCHED).await?;
+            unique("handoff", name, &all, "handoff_id")
+        }
+    }
+}
+
+/// Returns the id of a share link, given by its id or a unique prefix.
+pub(super) async fn share(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    if is_complete(name) {
+        return Ok(name.to_owned());
+    }
+    unique("share", name, &client.list("/api/shares", MAX_SEARCHED).await?, "share_id")
+}
+
+/// Returns the id of a command, given by its id or a unique prefix among the latest of each terminal.
+pub(super) async fn command(client: &ApiClient, name: &str) -> anyhow::Result<String> {
+    if is_complete(name) {
+        return Ok(name.to_owned());
+    }
+    let mut recent = Vec::new();
+    for terminal in terminals(client).await? {
+        let path = format!("/api/terminals/{}/commands", escape(&id(&terminal, "terminal_id")?));
+        match client.list(&path, RECENT_COMMANDS).await {
+            Ok(more) => recent.extend(more),
+            // The terminal was deleted after it was listed.
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    unique("command", name, &recent, "command_id")
 }
 
 /// Returns the id of a sandbox, given by its name, its id or a unique prefix of the id.
@@ -153,6 +206,7 @@ fn unique(kind: &str, prefix: &str, items: &[Value], field: &str) -> anyhow::Res
     let found: Vec<&str> = ids.filter(|id| id.starts_with(prefix)).collect();
     match found.as_slice() {
         [id] => Ok((*id).to_owned()),
+        [] if kind == "command" => bail!("no command {prefix:?}; `stead history` lists them"),
         [] => bail!("no {kind} {prefix:?}; `stead {kind} ls` lists them"),
         [first, second, ..] => {
             bail!("{prefix:?} matches several {kind}s, among them {first} and {second}")

@@ -8,6 +8,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::raw;
+
 /// The delay between two updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 /// The time after which a request is shown as slow.
@@ -16,7 +18,7 @@ const SPINNER_FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '�
 
 /// Awaits a request. While it is slow, a line on the user's terminal counts the seconds.
 pub(super) async fn with_spinner<T>(request: impl Future<Output = T>) -> T {
-    if !std::io::stderr().is_terminal() {
+    if !std::io::stderr().is_terminal() || raw::is_raw() {
         return request.await;
     }
     let began = tokio::time::Instant::now();

@@ -1,6 +1,7 @@
 //! Raw mode of the user's terminal while attached.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
@@ -16,6 +17,14 @@ pub(super) struct RawMode {
     before: Option<Termios>,
 }
 
+/// Whether the user's terminal is in raw mode, where only its owner may draw.
+static IS_RAW: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the user's terminal is in raw mode.
+pub(super) fn is_raw() -> bool {
+    IS_RAW.load(Ordering::Relaxed)
+}
+
 impl RawMode {
     pub(super) fn enter() -> io::Result<RawMode> {
         let stdin = io::stdin();
@@ -26,6 +35,7 @@ impl RawMode {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(&stdin, OptionalActions::Now, &raw)?;
+        IS_RAW.store(true, Ordering::Relaxed);
         Ok(RawMode { before: Some(before) })
     }
 }
@@ -37,6 +47,7 @@ impl Drop for RawMode {
             // An error means that the terminal was closed.
             let _ = out.write_all(RESET).and_then(|()| out.flush());
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
+            IS_RAW.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -10,9 +10,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    client::{ServerArgs, escape},
+    client::{ApiClient, ServerArgs, escape},
+    list::{ListArgs, Table},
     names,
-    show::{self, PrintArgs, plain},
+    show::plain,
 };
 
 /// A search that takes longer shows its progress.
@@ -22,7 +23,7 @@ const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 #[command(after_help = "Examples:\n  stead search 'connection refused'\n  \
     stead search --thread build error --limit 5\n\n\
     Prints the matching commands, newest first, with the first matching lines of their output.\n\
-    `stead output COMMAND` prints the whole output. Exits with 1 if nothing matches.")]
+    `stead output COMMAND` prints the whole output; `--quiet` prints only the ids. Exits with 1 if nothing matches.")]
 pub(super) struct SearchArgs {
     /// The text; upper and lower case are the same
     text: String,
@@ -33,7 +34,7 @@ pub(super) struct SearchArgs {
     #[arg(long, default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
-    form: PrintArgs,
+    form: ListArgs,
     #[command(flatten)]
     target: ServerArgs,
 }
@@ -46,6 +47,38 @@ pub(super) async fn search(args: SearchArgs) -> anyhow::Result<ExitCode> {
         path.push_str(&format!("&thread={}", escape(&thread)));
     }
     let limit = args.limit.max(1);
+    let columns = [("command", "/command_id")];
+    let table = Table { columns: &columns, empty: None, item: Some(result) };
+    let mut found = Found::default();
+    let read = async || {
+        found = search_all(&client, &path, limit).await?;
+        Ok(std::mem::take(&mut found.items))
+    };
+    args.form.show(table, &client, read).await?;
+    if found.more {
+        eprintln!(
+            "stead: stopped at --limit {limit}; older commands were not searched, --limit {} \
+             searches on",
+            limit.saturating_mul(10)
+        );
+    } else if found.count == 0 {
+        eprintln!("stead: no match in {} commands and their output", found.searched);
+    }
+    Ok(if found.count == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The result of a search.
+#[derive(Default)]
+struct Found {
+    items: Vec<Value>,
+    count: usize,
+    /// How many commands were searched.
+    searched: u64,
+    /// Whether older commands were not searched.
+    more: bool,
+}
+
+async fn search_all(client: &ApiClient, path: &str, limit: usize) -> anyhow::Result<Found> {
     let mut items: Vec<Value> = Vec::new();
     let (mut cursor, mut searched) = (None::<String>, 0);
     let progress = SearchProgress::new();
@@ -67,20 +100,7 @@ pub(super) async fn search(args: SearchArgs) -> anyhow::Result<ExitCode> {
         progress.show(searched);
     }
     progress.clear();
-    match args.form.json {
-        true => show::json(&Value::from(items.as_slice()))?,
-        false => items.iter().try_for_each(|item: &Value| show::line(&result(item)))?,
-    }
-    if cursor.is_some() {
-        eprintln!(
-            "stead: stopped at --limit {limit}; older commands were not searched, --limit {} \
-             searches on",
-            limit.saturating_mul(10)
-        );
-    } else if items.is_empty() {
-        eprintln!("stead: no match in {searched} commands and their output");
-    }
-    Ok(if items.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(Found { count: items.len(), items, searched, more: cursor.is_some() })
 }
 
 /// Formats a command that matches, and below it the matching lines.

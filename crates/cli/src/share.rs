@@ -34,7 +34,7 @@ pub(super) enum ShareVerb {
     /// Revoke a link; current viewers are disconnected
     #[command(after_help = "Example:\n  stead share revoke share_…")]
     Revoke {
-        /// Id of the link, from `stead share ls`
+        /// Id of the link, or a unique prefix
         share: String,
         #[command(flatten)]
         target: ServerArgs,
@@ -93,8 +93,9 @@ pub(super) async fn share(verb: ShareVerb) -> anyhow::Result<ExitCode> {
             form.show_path(Table::new(&columns), &client, &path, MAX_ITEMS).await?;
         }
         ShareVerb::Revoke { share, target } => {
-            let path = format!("/api/shares/{}", escape(&share));
-            target.client()?.json(Method::DELETE, &path, None).await?;
+            let client = target.client()?;
+            let share = names::share(&client, &share).await?;
+            client.json(Method::DELETE, &format!("/api/shares/{}", escape(&share)), None).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

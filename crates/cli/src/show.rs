@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use vt::text_width;
 
 /// No column is cut below this width.
 const MIN_COLUMN_WIDTH: usize = 8;
@@ -55,16 +56,17 @@ pub(super) fn line(text: &str) -> io::Result<()> {
     }
 }
 
-/// Aligns rows in columns, two spaces apart. The widest columns are cut until a row fits into `limit`.
+/// Aligns rows in columns, two spaces apart. The widest columns are cut until a row fits into `limit`; the first
+/// identifies a row and stays whole.
 pub(super) fn table(rows: &[Vec<String>], limit: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| text_width(cell)).max().unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..columns).map(width).collect();
     while widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1) > limit {
-        match widths.iter_mut().max() {
+        match widths.iter_mut().skip(1).max() {
             Some(widest) if *widest > MIN_COLUMN_WIDTH => *widest -= 1,
             Some(_) | None => break,
         }
@@ -78,10 +80,22 @@ pub(super) fn table(rows: &[Vec<String>], limit: usize) -> String {
 
 /// Pads or cuts a cell.
 fn fit(cell: &str, width: usize) -> String {
-    if cell.chars().count() <= width {
-        return format!("{cell:width$}");
+    let missing = |text: &str| " ".repeat(width.saturating_sub(text_width(text)));
+    if text_width(cell) <= width {
+        return format!("{cell}{}", missing(cell));
     }
-    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let cut = format!("{}…", start_of(cell, width.saturating_sub(1)));
+    format!("{cut}{}", missing(&cut))
+}
+
+/// Returns the longest start of a text that fits into this many columns.
+pub(super) fn start_of(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    let too_wide = |(_, c): &(usize, char)| {
+        used += text_width(c.encode_utf8(&mut [0; 4]));
+        used > columns
+    };
+    text.char_indices().find(too_wide).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Formats the value at a JSON pointer.
@@ -152,6 +166,17 @@ mod tests {
         let rows = [row(["A", "B", "C"]), row(["x", "0123456789abcdef", "y"])];
         assert_eq!(table(&rows, 16), "A  B           C\nx  012345678…  y");
         assert_eq!(table(&rows, 1), "A  B         C\nx  0123456…  y");
+    }
+
+    #[test]
+    fn an_id_is_never_cut_and_wide_characters_take_two_columns() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["ID", "TITLE", "S"]), row(["0123456789abcdef", "一二三四五六", "x"])];
+        let fitted = "ID                TITLE     S\n0123456789abcdef  一二三…   x";
+        assert_eq!(table(&rows, 28), fitted);
+        assert_eq!(table(&rows, 1), fitted);
+        assert_eq!(start_of("一二三", 3), "一");
+        assert_eq!(start_of("ab", 3), "ab");
     }
 
     #[test]

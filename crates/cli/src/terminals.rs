@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{
     attach::{self, AttachRole},
     client::{ApiClient, ServerArgs, escape},
+    exec,
     list::{ListArgs, Table},
     names::{self, IfMissing},
     raw,
@@ -42,21 +43,51 @@ pub(super) struct TerminalArgs {
     /// Terminal id, or thread or sandbox for its default terminal
     #[arg(default_value = names::DEFAULT_THREAD)]
     name: String,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "thread", value_name = "NAME", conflicts_with = "name")]
+    terminal: Option<String>,
     #[command(flatten)]
     target: ServerArgs,
 }
 
 impl TerminalArgs {
-    async fn find(&self) -> anyhow::Result<(ApiClient, String)> {
-        let client = self.target.client()?;
-        let terminal = names::terminal(&client, &self.name, IfMissing::Fail).await?;
-        Ok((client, terminal))
+    /// Returns the client and the path of the terminal, for a request that only reads.
+    async fn path(&self) -> anyhow::Result<(ApiClient, String)> {
+        self.path_or(IfMissing::Prefix).await
     }
 
-    /// Returns the client and the path of the terminal.
+    async fn path_or(&self, missing: IfMissing) -> anyhow::Result<(ApiClient, String)> {
+        let name = self.terminal.as_ref().unwrap_or(&self.name);
+        path(&self.target, name, missing).await
+    }
+}
+
+async fn path(
+    target: &ServerArgs,
+    name: &str,
+    missing: IfMissing,
+) -> anyhow::Result<(ApiClient, String)> {
+    let client = target.client()?;
+    let terminal = names::terminal(&client, name, missing).await?;
+    Ok((client, format!("/api/terminals/{}", escape(&terminal))))
+}
+
+/// The terminal of a command with another positional argument.
+#[derive(Debug, Args)]
+pub(super) struct FirstTerminalArgs {
+    /// Terminal id, or thread or sandbox for its default terminal
+    name: Option<String>,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "thread", value_name = "NAME", conflicts_with = "name")]
+    terminal: Option<String>,
+    #[command(flatten)]
+    target: ServerArgs,
+}
+
+impl FirstTerminalArgs {
     async fn path(&self) -> anyhow::Result<(ApiClient, String)> {
-        let (client, terminal) = self.find().await?;
-        Ok((client, format!("/api/terminals/{}", escape(&terminal))))
+        let name = self.terminal.as_deref().or(self.name.as_deref());
+        path(&self.target, name.unwrap_or(names::DEFAULT_THREAD), IfMissing::Fail).await
     }
 }
 
@@ -101,7 +132,12 @@ pub(super) struct NewArgs {
     target: ServerArgs,
 }
 
+/// Creates a terminal. Our own failures have an exit status that is not the program's.
 pub(super) async fn new(args: NewArgs) -> anyhow::Result<ExitCode> {
+    exec::report(create(args).await)
+}
+
+async fn create(args: NewArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let size = raw::size();
     let mut choices = serde_json::Map::new();
@@ -159,7 +195,7 @@ pub(super) struct LsArgs {
 pub(super) async fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let empty = Some("no terminals; create one with `stead new`");
-    let table = Table { columns: COLUMNS, empty };
+    let table = Table { columns: COLUMNS, empty, item: None };
     args.form.show(table, &client, async || terminals_of(&client, &args).await).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -351,15 +387,16 @@ pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  stead resize build 120x40")]
+#[command(
+    allow_missing_positional = true,
+    after_help = "Examples:\n  stead resize build 120x40\n  stead resize -t build 120x40"
+)]
 pub(super) struct ResizeArgs {
-    /// Terminal id, or thread or sandbox for its default terminal
-    name: String,
+    #[command(flatten)]
+    named: FirstTerminalArgs,
     /// Columns and rows
     #[arg(value_name = "COLSxROWS", value_parser = parse_size)]
     size: (u16, u16),
-    #[command(flatten)]
-    target: ServerArgs,
 }
 
 fn parse_size(text: &str) -> Result<(u16, u16), String> {
@@ -370,8 +407,7 @@ fn parse_size(text: &str) -> Result<(u16, u16), String> {
 }
 
 pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
-    let named = TerminalArgs { name: args.name, target: args.target };
-    let (client, path) = named.path().await?;
+    let (client, path) = args.named.path().await?;
     let (cols, rows) = args.size;
     client.post(&format!("{path}/resize"), &json!({"cols": cols, "rows": rows})).await?;
     Ok(ExitCode::SUCCESS)
@@ -381,7 +417,11 @@ pub(super) async fn resize(args: ResizeArgs) -> anyhow::Result<ExitCode> {
 #[command(after_help = "Examples:\n  stead kill term_0198…\n  stead kill build --signal INT")]
 pub(super) struct KillArgs {
     /// Terminal id, or thread or sandbox for its default terminal
-    name: String,
+    #[arg(required_unless_present = "terminal")]
+    name: Option<String>,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "thread", value_name = "NAME", conflicts_with = "name")]
+    terminal: Option<String>,
     /// Send this signal to the foreground program instead of closing the terminal
     #[arg(short, long)]
     signal: Option<String>,
@@ -390,8 +430,9 @@ pub(super) struct KillArgs {
 }
 
 pub(super) async fn kill(args: KillArgs) -> anyhow::Result<ExitCode> {
-    let named = TerminalArgs { name: args.name, target: args.target };
-    let (client, path) = named.path().await?;
+    // Never by a prefix: the terminal that was meant may be gone.
+    let name = args.terminal.or(args.name).context("no terminal is named")?;
+    let (client, path) = path(&args.target, &name, IfMissing::Fail).await?;
     match args.signal {
         Some(signal) => {
             client.post(&format!("{path}/signal"), &json!({"signal": signal})).await?;
@@ -457,21 +498,21 @@ pub(super) async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  stead rollback build 12")]
+#[command(
+    allow_missing_positional = true,
+    after_help = "Examples:\n  stead rollback build 12\n  stead rollback -t build 12"
+)]
 pub(super) struct RollbackArgs {
-    /// Terminal id, or thread or sandbox for its default terminal
-    name: String,
+    #[command(flatten)]
+    named: FirstTerminalArgs,
     /// Version to restore
     version: u64,
     #[command(flatten)]
     form: PrintArgs,
-    #[command(flatten)]
-    target: ServerArgs,
 }
 
 pub(super) async fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
-    let named = TerminalArgs { name: args.name, target: args.target };
-    let (client, path) = named.path().await?;
+    let (client, path) = args.named.path().await?;
     let body = json!({"version": args.version});
     args.form.one(&client.post(&format!("{path}/rollback"), &body).await?)?;
     Ok(ExitCode::SUCCESS)
@@ -535,7 +576,7 @@ pub(super) async fn terminals(verb: TerminalVerb) -> anyhow::Result<ExitCode> {
             form.one(&client.get(&path).await?)?;
         }
         TerminalVerb::Env { named, set, unset } => {
-            let (client, path) = named.path().await?;
+            let (client, path) = named.path_or(IfMissing::Fail).await?;
             let body = json!({"set": names::pairs(&set)?, "unset": unset});
             client.json(Method::PATCH, &format!("{path}/env"), Some(&body)).await?;
         }

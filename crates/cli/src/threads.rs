@@ -39,7 +39,12 @@ impl ThreadArgs {
         let answer = match ask(&self.thread).await {
             // It may be a sandbox, a terminal, or a prefix of an id.
             Err(error) if names::is_missing(&error) => {
-                let thread = names::thread(&client, &self.thread).await?;
+                let thread = if method == Method::GET {
+                    names::thread(&client, &self.thread).await?
+                } else {
+                    // Never by a prefix: the thread that was meant may be gone.
+                    names::thread_or_new(&client, &self.thread).await?
+                };
                 if thread == self.thread { Err(error) } else { ask(&thread).await }
             }
             answer => answer,
@@ -53,13 +58,22 @@ impl ThreadArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ThreadListArgs {
-    /// Thread
+    /// Thread or sandbox
     #[arg(default_value = names::DEFAULT_THREAD)]
-    thread: String,
+    name: String,
+    /// The same as NAME
+    #[arg(short, long, visible_alias = "terminal", value_name = "NAME", conflicts_with = "name")]
+    thread: Option<String>,
     #[command(flatten)]
     form: ListArgs,
     #[command(flatten)]
     target: ServerArgs,
+}
+
+impl ThreadListArgs {
+    fn name(&self) -> &str {
+        self.thread.as_ref().unwrap_or(&self.name)
+    }
 }
 
 /// What a thread does; without a command, the state of its instance.
@@ -211,7 +225,7 @@ pub(super) async fn threads(verb: ThreadVerb) -> anyhow::Result<ExitCode> {
             of.ask(Method::PUT, "", Some(&body)).await?;
         }
         ThreadVerb::Messages(of) => {
-            let path = format!("/api/threads/{}/messages", escape(&of.thread));
+            let path = format!("/api/threads/{}/messages", escape(of.name()));
             let columns = [
                 ("message", "/message_id"),
                 ("at", "/at"),
@@ -412,7 +426,7 @@ pub(super) struct PortsArgs {
 pub(super) async fn ports(args: PortsArgs) -> anyhow::Result<ExitCode> {
     let PortsArgs { of, link, lifetime } = args;
     let client = of.target.client()?;
-    let thread = names::thread(&client, &of.thread).await?;
+    let thread = names::thread(&client, of.name()).await?;
     let path = format!("/api/threads/{}/ports", escape(&thread));
     if let Some(port) = link {
         let mut body = json!({});

@@ -140,8 +140,7 @@ fn draw(rows: &[Value], state: Option<&str>) -> io::Result<()> {
     let text = [title.as_str(), ""].into_iter().chain(table.lines());
     let mut ends = "";
     for line in text.take(usize::from(lines)) {
-        let line: String = line.chars().take(usize::from(columns)).collect();
-        write!(out, "{ends}{line}\x1b[K")?;
+        write!(out, "{ends}{}\x1b[K", show::start_of(line, usize::from(columns)))?;
         ends = "\r\n";
     }
     write!(out, "\x1b[J")?;

@@ -163,6 +163,24 @@ impl Store {
         .await
     }
 
+    /// Returns the latest command of a thread's open terminals.
+    pub async fn latest_command(&self, thread: &ThreadId) -> Result<Option<Command>, StoreError> {
+        let thread = thread.clone();
+        self.read(move |db| {
+            // The index has the latest of each terminal, however many commands there are.
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM commands WHERE command_id IN (
+                   SELECT (SELECT command_id FROM commands
+                           WHERE commands.terminal_id = terminals.terminal_id
+                           ORDER BY created_at DESC, command_id DESC LIMIT 1)
+                   FROM terminals WHERE thread_id = ?1 AND is_open)
+                 ORDER BY created_at DESC, command_id DESC LIMIT 1",
+            )?;
+            Ok(statement.query_row([thread.as_str()], from_row).optional()?)
+        })
+        .await
+    }
+
     /// Records output that a background process of a finished command wrote.
     pub async fn note_late_output(
         &self,

@@ -130,9 +130,15 @@ async fn recent_commands_are_listed_across_threads_or_for_one() {
     let rest = list(None, Some(first[2].command.command_id.clone()), 3).await;
     assert_eq!(texts(&rest), ["a one"]);
     assert_eq!(texts(&list(Some("a"), None, 3).await), ["a three", "a one"]);
+    let latest = async |thread: &str| {
+        world.store.latest_command(&id(thread)).await.unwrap().map(|command| command.text)
+    };
+    assert_eq!(latest("b").await.as_deref(), Some("four"));
+    assert_eq!(latest("none").await, None);
     let closed = b.terminal.terminal_id;
     world.store.apply_terminal(&closed, TerminalEvent::Closed, at(1).at).await.unwrap();
     assert_eq!(texts(&list(None, None, 3).await), ["a three", "a one"]);
+    assert_eq!((latest("a").await.as_deref(), latest("b").await), (Some("three"), None));
 }
 
 #[tokio::test]

@@ -28,3 +28,4 @@ pub use screen::{
     CursorShape, Fed, Mark, Modes, MouseEncoding, MouseMode, Screen, ScreenCursor, ScreenEvent,
     Size,
 };
+pub use width::text_width;

@@ -51,8 +51,15 @@ fn the_terminal_reports_its_status() {
         ("\x1b[?85n", "\x1b[?83n"),
         ("\x1b[18t", "\x1b[8;24;80t"),
         ("\x1b[19t", "\x1b[9;24;80t"),
-        ("\x1b[?u", "\x1b[?0u"),
-        ("\x1b[=5u\x1b[?u", "\x1b[?5u"),
+        // Between the last column and the next line.
+        ("\x1b[1;80Hx\x1b[6n", "\x1b[1;80R"),
+        ("\x1b[1;80Hx\x1b[?6n", "\x1b[?1;80R"),
+        ("\x1b[1;80Hxy\x1b[6n", "\x1b[2;2R"),
+        // The kitty keyboard protocol is not offered, because the browser's terminal does not have it.
+        ("\x1b[?u", ""),
+        ("\x1b[=5u\x1b[?u", ""),
+        // Clients report no sizes in pixels.
+        ("\x1b[14t\x1b[16t", ""),
     ]);
 }
 

@@ -48,6 +48,29 @@ fn streams_are_separate_and_the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
+fn exit_codes_tell_our_failures_from_those_of_the_shell() {
+    let home = Home::new();
+    let _server = start(&home);
+    let code = |arguments: &[&str]| {
+        let output = stead(&home, arguments);
+        let (_, stderr, code) = parts(&output);
+        (code, stderr.starts_with("stead: "))
+    };
+    assert_eq!(code(&["exec", "--", "no-such-program"]), (Some(127), false));
+    assert_eq!(code(&["exec", "--", "/etc/passwd"]), (Some(126), false));
+    // No result, because the request failed or the thread is not there.
+    assert_eq!(code(&["exec", "--cwd", "/no/such/directory", "--", "true"]).0, Some(125));
+    assert_eq!(code(&["exec", "-t", "missing", "--", "true"]), (Some(125), true));
+    assert_eq!(code(&["attach", "missing"]), (Some(125), true));
+    assert_eq!(code(&["new", "-d", "--memory", "much"]), (Some(125), true));
+    let server = ["--url", "http://127.0.0.1:1"];
+    assert_eq!(code(&[&["attach"], &server[..]].concat()), (Some(125), true));
+    assert_eq!(code(&[&["new", "-d"], &server[..]].concat()), (Some(125), true));
+    // Every other command has one code for a failure.
+    assert_eq!(code(&["snapshot", "missing"]), (Some(1), true));
+}
+
+#[test]
 fn history_and_output_show_earlier_commands() {
     let home = Home::new();
     let _server = start(&home);

@@ -75,8 +75,9 @@ fn help(command: &[&str]) -> (String, Vec<String>) {
 }
 
 /// Commands that print a list.
-const LISTS: [&str; 9] = [
+const LISTS: [&str; 10] = [
     "ls",
+    "search",
     "history",
     "providers",
     "ports",
@@ -137,6 +138,67 @@ fn an_id_may_be_given_by_a_unique_prefix() {
     assert!(!table.lines().any(|line| line.ends_with('Z')), "{table}");
     let missing = "stead: no terminal \"term_f\"; `stead terminal ls` lists them";
     assert_eq!(stead(&["snapshot", "term_f"]).1, missing);
+
+    stead(&["exec", "--thread", "builder", "--", "echo built"]);
+    let command = stead(&["history", "-t", "build", "--quiet"]).0;
+    assert!(command.starts_with("cmd_"), "{command}");
+    let prefix = &command[..command.len() - 4];
+    assert_eq!(stead(&["output", prefix]).0, "built");
+    assert_eq!(stead(&["wait", prefix]), Default::default());
+    assert_eq!(
+        stead(&["output", "cmd_f"]).1,
+        "stead: no command \"cmd_f\"; `stead history` lists them"
+    );
+    assert!(stead(&["thread", "show", "build"]).0.contains("builder"));
+    // What changes something takes no prefix of a thread, because the thread that was meant may be gone.
+    for change in [&["thread", "rm", "build"][..], &["kill", "build"], &["rollback", "build", "1"]]
+    {
+        assert!(stead(change).1.contains("not_found"), "{change:?}");
+    }
+    let share = stead(&["share", "create", "builder", "--json"]).0;
+    let share: serde_json::Value = serde_json::from_str(&share).unwrap();
+    let share = share["share_id"].as_str().unwrap();
+    assert_eq!(stead(&["share", "revoke", &share[..share.len() - 4]]), Default::default());
+    let ask =
+        ["handoff", "ask", "builder", "--kind", "approval", "--reason", "Deploy?", "--detached"];
+    let (handoff, refusal) = stead(&ask);
+    assert!(handoff.starts_with("handoff_"), "{refusal}");
+    let decline = ["handoff", "decline", &handoff[..handoff.len() - 4]];
+    assert_eq!(stead(&decline), Default::default());
+    // It is settled, and still found.
+    assert!(stead(&decline).1.contains("declined"), "{:?}", stead(&decline));
+}
+
+#[test]
+fn a_terminal_is_named_by_an_option_or_first() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let path = home.path().to_str().unwrap();
+    let stead = |arguments: &[&str]| {
+        let output = run(arguments, &[("STEAD_HOME", path)]);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    stead(&["exec", "--thread", "build", "--", "cd /usr; echo one"]);
+    for named in
+        [&["build"][..], &["-t", "build"], &["--terminal", "build"], &["--thread", "build"]]
+    {
+        let ask = |verb: &[&str], rest: &[&str]| stead(&[verb, named, rest].concat());
+        let commands =
+            ["snapshot", "logs", "record", "versions", "history", "wait", "ports", "fork"];
+        for verb in commands {
+            ask(&[verb], &[]);
+        }
+        ask(&["resize"], &["101x31"]);
+        ask(&["rollback"], &["1", "--json"]);
+        ask(&["kill"], &["--signal", "CONT"]);
+        ask(&["terminal", "show"], &[]);
+    }
+    let terminal = server.client().get("/api/threads/build/terminals").expect(200);
+    assert_eq!(
+        (&terminal["items"][0]["cols"], &terminal["items"][0]["rows"]),
+        (&101.into(), &31.into())
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Home, Server, WAIT_TIMEOUT, run, wait_for};
+use crate::harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
 
 /// Starts `stead` and collects the lines it writes to standard error.
 fn start(home: &Home, arguments: &[&str]) -> (Child, mpsc::Receiver<String>) {
@@ -87,6 +87,19 @@ fn exec_without_a_server_fails_without_waiting() {
     let stderr: Vec<String> = lines.iter().collect();
     assert_eq!(stderr.len(), 1, "{stderr:?}");
     assert!(stderr[0].starts_with("stead: no server at 127.0.0.1:1; start one with `stead serve`"));
+}
+
+#[test]
+fn a_slow_request_shows_on_a_terminal_that_it_waits() {
+    let home = Home::new();
+    // Accepts connections and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    for command in [&["thread", "ls", "--url", &*url][..], &["exec", "--url", &*url, "--", "true"]]
+    {
+        let person = Person::run(&home, command);
+        person.sees("waiting for the server, 1 s");
+    }
 }
 
 #[test]

@@ -65,6 +65,51 @@ fn a_thread_shows_its_current_command_and_whether_it_waits_for_input() {
 }
 
 #[test]
+fn a_thread_shows_what_runs_in_any_of_its_terminals() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let mut events = client.request("GET", "/api/events").events();
+    let first = client.put("/api/threads/t", json!({})).expect_success().json();
+    let first = first["sandbox"]["terminal_id"].clone();
+    let made = client.post("/api/threads/t/terminals", json!({})).expect(201);
+    let second = made["terminal_id"].as_str().unwrap();
+    let exec = |path: &str, command: &str| {
+        client.post(path, json!({"command": command, "yield_ms": 1})).expect(200)
+    };
+    let of_second = format!("/api/terminals/{second}/exec");
+    let asks = exec(&of_second, "head -n 1 </dev/tty; sleep 600");
+    let id = asks["command_id"].as_str().unwrap();
+    let event = next(&mut events, "command_waiting", id);
+    assert_eq!((&event["thread_id"], &event["terminal_id"]), (&json!("t"), &json!(second)));
+    let runs = exec("/api/threads/t/exec", "sleep 600");
+
+    let shown = || client.get("/api/threads/t").expect(200);
+    let listed = || client.get("/api/threads").expect(200)["items"][0].clone();
+    for thread in [shown(), listed()] {
+        // What waits for a person is more urgent than what only runs.
+        assert_eq!(thread["last_command"]["command_id"], id, "{thread}");
+        assert_eq!(thread["last_command"]["terminal_id"], second, "{thread}");
+        let current = thread["current_commands"].as_array().unwrap();
+        let terminals: Vec<_> = current.iter().map(|one| &one["terminal_id"]).collect();
+        assert_eq!(terminals, [&json!(second), &first], "{thread}");
+    }
+    for command in [&asks, &runs] {
+        let cancel = format!("/api/commands/{}/cancel", command["command_id"].as_str().unwrap());
+        client.post(&cancel, json!({})).expect_success();
+        next(&mut events, "command_ended", command["command_id"].as_str().unwrap());
+    }
+    exec(&of_second, "true");
+    wait_for("the thread to show the latest command", || {
+        let shown = shown();
+        let last = &shown["last_command"];
+        let is_latest = last["command"] == "true" && last["terminal_id"] == second;
+        let rests = shown["current_commands"] == json!([]) && last["running"] == false;
+        if is_latest && rests { Ok(()) } else { Err(shown) }
+    });
+}
+
+#[test]
 fn a_thread_shows_what_waits_for_input_after_a_kill() {
     let home = Home::new();
     let mut server = Server::start(&home);

@@ -73,7 +73,8 @@ export function useThreads(): Resource<Thread[]> {
       return known.current;
     },
     (event) => {
-      if (event.name === "project_expiring") return false;
+      // A share changes no thread.
+      if (event.name === "project_expiring" || event.name.startsWith("share_")) return false;
       changed.current.add(event, known.current);
       return true;
     },

@@ -19,9 +19,10 @@ export interface Message {
   at?: string;
 }
 
-/** The command that runs in a thread's default terminal, or else the latest one. */
+/** A command that a terminal runs or will run next, or its latest one. */
 export interface LastCommand {
   command_id: string;
+  terminal_id: string;
   /** Long texts are truncated. */
   command: string;
   status: string;
@@ -43,7 +44,10 @@ export interface Thread {
   lease_id?: string;
   provider?: string | null;
   labels?: Record<string, string>;
+  /** The first of the current commands, or else the latest command of its terminals. */
   last_command?: LastCommand | null;
+  /** One for each terminal that runs a command or has queued one; first those that wait for input. */
+  current_commands?: LastCommand[];
   clients?: number;
   driver?: string | null;
   created_at: string;

@@ -1,11 +1,11 @@
-/** One file: its text in an editor, an image, or what can be said of it. */
+/** One file: its text in an editor, an image, a PDF, or what can be said of it. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { describe, Problem } from "../api/client.ts";
 import { fileAddress, readFile, statFile, writeFile } from "../api/files.ts";
 import type { FileEntry } from "../api/types.ts";
 import { draftOf, keepDraft } from "../lib/drafts.ts";
-import { imageType, nameOf, textOf } from "../lib/file-tree.ts";
+import { extensionOf, imageType, nameOf, textOf } from "../lib/file-tree.ts";
 import { bytes } from "../lib/time.ts";
 import { ask, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -13,11 +13,13 @@ import { Ago, Badge, Button, Failure, Menu, type MenuItem } from "../ui/parts.ts
 import type { Editor } from "./editor.ts";
 
 const MAX_TEXT_BYTES = 2 << 20;
-const MAX_IMAGE_BYTES = 16 << 20;
+/** Of an image or a PDF. */
+const MAX_VIEWED_BYTES = 16 << 20;
 
 type Content =
   | { kind: "text"; text: string; etag: string | null }
   | { kind: "image"; source: string }
+  | { kind: "pdf"; content: Uint8Array }
   | { kind: "other"; why: string };
 
 interface Loaded {
@@ -30,10 +32,12 @@ async function load(thread: string, path: string): Promise<Loaded> {
   const other = (why: string): Loaded => ({ entry, content: { kind: "other", why } });
   if (entry.type === "other") return other("This is not a regular file.");
   const type = imageType(entry.name);
-  const limit = type ? MAX_IMAGE_BYTES : MAX_TEXT_BYTES;
+  const isPdf = extensionOf(entry.name) === "pdf";
+  const limit = type || isPdf ? MAX_VIEWED_BYTES : MAX_TEXT_BYTES;
   if (entry.size > limit) return other(`Files over ${bytes(limit)} are not shown. Download it instead.`);
   const { bytes: content, etag } = await readFile(thread, path);
   if (type) return { entry, content: { kind: "image", source: await dataAddress(content, type) } };
+  if (isPdf) return { entry, content: { kind: "pdf", content } };
   const text = textOf(content);
   return text === null
     ? other("This file is not text. Download it instead.")
@@ -233,9 +237,22 @@ function FileContent({ name, content, draft, onChange, onSave }: ContentProps) {
           <img src={content.source} alt={name} />
         </div>
       );
+    case "pdf":
+      return <PdfFrame name={name} content={content.content} />;
     case "other":
       return <p class="file-other quiet-text">{content.why}</p>;
   }
+}
+
+/** A PDF in the viewer of the browser, which runs no script of ours and reads nothing but this file. */
+function PdfFrame({ name, content }: { name: string; content: Uint8Array }) {
+  const [source, setSource] = useState<string | null>(null);
+  useEffect(() => {
+    const address = URL.createObjectURL(new Blob([content.slice().buffer], { type: "application/pdf" }));
+    setSource(address);
+    return () => URL.revokeObjectURL(address);
+  }, [content]);
+  return source === null ? null : <iframe class="file-pdf" src={source} title={name} />;
 }
 
 function TextEditor(props: {

@@ -1,6 +1,7 @@
 /** What a thread is doing, from its entry in the list. */
 
 import type { LastCommand, Thread } from "../api/types.ts";
+import type { Activity } from "./activity.ts";
 
 export type ThreadTone = "good" | "warn" | "bad" | "busy" | "quiet";
 
@@ -15,6 +16,10 @@ export const isRunning = (thread: Thread): boolean =>
 /** Whether a running command of the thread waits for input. */
 export const isWaiting = (thread: Thread): boolean =>
   isRunning(thread) && thread.last_command?.waiting_for_input === true;
+
+/** What the commands of a thread do, as far as that is more urgent than their results. */
+export const threadActivity = (thread: Thread): Activity =>
+  isWaiting(thread) ? "waiting" : isRunning(thread) ? "running" : "idle";
 
 /** Whether a command ended without success. */
 export const commandFailed = (last: LastCommand | null | undefined): boolean =>

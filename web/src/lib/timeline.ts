@@ -1,6 +1,6 @@
 /** Messages, commands and hand-offs of a thread in one order. */
 
-import type { Command, Handoff, LastCommand, Message, Thread } from "../api/types.ts";
+import type { Command, Handoff, LastCommand, Message } from "../api/types.ts";
 import { threadAddress } from "./router.ts";
 
 export type Entry =
@@ -106,22 +106,14 @@ export function latestOf(commands: readonly Command[]): Command | undefined {
   );
 }
 
-/** The command that a terminal runs. */
-export interface CurrentCommand extends LastCommand {
-  terminal_id: string;
-}
-
-/** The command that runs in the default terminal of a thread; null if none does. */
-export function currentOf({ last_command: last, sandbox }: Thread): CurrentCommand | null {
-  return last?.running && sandbox?.terminal_id ? { ...last, terminal_id: sandbox.terminal_id } : null;
-}
-
 /**
- * Commands with the one that runs. A list of commands may lack it: a command whose caller waits for its end is
+ * Commands with those that run. A list of commands may lack them: a command whose caller waits for its end is
  * stored when it ends.
  */
-export function withCurrent(commands: readonly Command[], current: CurrentCommand | null): Command[] {
-  if (current === null) return [...commands];
+export const withCurrent = (commands: readonly Command[], current: readonly LastCommand[]): Command[] =>
+  current.reduceRight(withOne, [...commands]);
+
+function withOne(commands: readonly Command[], current: LastCommand): Command[] {
   const { command_id, terminal_id, command, status, waiting_for_input, started_at } = current;
   const live = { status, waiting_for_input, ...(started_at !== null && { started_at }) };
   if (commands.some((one) => one.command_id === command_id))

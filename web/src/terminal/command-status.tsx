@@ -5,18 +5,10 @@ import { get, list, path } from "../api/client.ts";
 import { onEvent } from "../api/events.ts";
 import { usePrompt } from "../api/prompt.ts";
 import { useResource } from "../api/resource.ts";
-import type { Command } from "../api/types.ts";
+import type { Command, LastCommand } from "../api/types.ts";
 import { type Activity, setActivity } from "../lib/activity.ts";
 import { duration } from "../lib/time.ts";
-import {
-  beganAt,
-  type CurrentCommand,
-  hasFailed,
-  isUnfinished,
-  latestOf,
-  outcome,
-  withCurrent,
-} from "../lib/timeline.ts";
+import { beganAt, hasFailed, isUnfinished, latestOf, outcome, withCurrent } from "../lib/timeline.ts";
 import { SignalMenu, StopButton } from "../ui/command-actions.tsx";
 import { Badge, Elapsed } from "../ui/parts.tsx";
 
@@ -26,7 +18,7 @@ const RECENT_COMMANDS = 10;
 interface Props {
   terminal: string;
   /** The command that it runs, as far as the thread knows. */
-  current: CurrentCommand | null;
+  current: LastCommand | null;
 }
 
 export function CommandStatus({ terminal, current }: Props) {
@@ -39,7 +31,7 @@ export function CommandStatus({ terminal, current }: Props) {
       ),
     (event) => event.name.startsWith("command_") && event.terminal === terminal,
   );
-  const command = latestOf(withCurrent(recent.value ?? [], current));
+  const command = latestOf(withCurrent(recent.value ?? [], current ? [current] : []));
   const unfinished = command !== undefined && isUnfinished(command);
   const isKnown = command?.waiting_for_input !== undefined;
   const reported = useWaitingForInput(unfinished && !isKnown ? command.command_id : null);

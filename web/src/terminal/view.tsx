@@ -1,9 +1,9 @@
 /** One terminal in the page: its screen, who has control of it, what it runs, and its menus. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { LastCommand } from "../api/types.ts";
 import { setControl } from "../lib/control.ts";
 import { type Preferences, prefer, preferences, useDark, usePreferences } from "../lib/preferences.ts";
-import type { CurrentCommand } from "../lib/timeline.ts";
 import { terminalPath } from "../protocol/environment.ts";
 import { signalItems } from "../ui/command-actions.tsx";
 import { toast } from "../ui/dialogs.tsx";
@@ -34,7 +34,7 @@ interface Props {
   /** Opened by a share link: read-only. */
   guest?: boolean;
   /** The command that it runs, as far as the thread knows. */
-  current?: CurrentCommand | null;
+  current?: LastCommand | null;
 }
 
 export function TerminalView(props: Props) {

@@ -176,11 +176,12 @@ function NameCell({ thread }: { thread: Thread }) {
 
 /** A thread that runs a command: the command, the last line of its screen, the elapsed time. */
 function RunningRow({ thread }: { thread: Thread }) {
-  const line = useLastLine(thread.terminal_id);
   const command = thread.last_command;
+  const line = useLastLine(command?.terminal_id);
   const waiting = command?.waiting_for_input === true;
   const prompt = usePrompt(waiting ? command.command_id : null);
   if (!command) return null;
+  const others = (thread.current_commands?.length ?? 1) - 1;
   return (
     <div class="now-row" data-thread={thread.thread_id}>
       <NameCell thread={thread} />
@@ -189,11 +190,15 @@ function RunningRow({ thread }: { thread: Thread }) {
           {command.command}
         </code>
         <code class="now-line">{prompt || line}</code>
+        {others > 0 && <span class="quiet-text">and {others} more in its other terminals</span>}
       </span>
       <span class="now-side">
         <Elapsed since={command.started_at} />
         {waiting && (
-          <a class="button main" href={threadAddress(thread.thread_id)}>
+          <a
+            class="button main"
+            href={threadAddress(thread.thread_id, "terminals", { show: command.terminal_id })}
+          >
             Open terminal
           </a>
         )}

@@ -1,12 +1,13 @@
 /** Sandboxes: create them, see their state and lifetime, suspend, resume, fork and snapshot them. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { InstanceMetrics, Lease, Provider, Sandbox } from "../api/types.ts";
+import type { Lease, Provider, Sandbox } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
 import { lifetimeOf, sandboxRequest } from "../lib/sandbox.ts";
-import { bytes, clock, duration } from "../lib/time.ts";
+import { clock, cpuPercent, duration } from "../lib/time.ts";
+import { type CpuReading, type Usage, usageOf } from "../lib/usage.ts";
 import { ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Ago, Badge, Button, Empty, Failure, Menu, type MenuItem, type Tone, useNow } from "../ui/parts.tsx";
@@ -24,19 +25,41 @@ function useSandboxes(): Resource<Sandbox[]> {
   );
 }
 
+/** How long after the first reading of CPU times a second one is taken: a rate needs two. */
+const SECOND_READING_MS = 2000;
+
 /** The usage of running instances, by lease. */
-function useUsage(): Map<string, InstanceMetrics> {
-  const leases = useResource<Lease[]>(
+function useUsage(): Map<string, Usage[]> {
+  const readings = useRef(new Map<string, CpuReading>());
+  const usage = useResource<Map<string, Usage[]>>(
     "usage of leases",
-    () => list<Lease>("/api/leases?limit=1000", 2000),
-    (event) => event.name.startsWith("instance") || event.name === "command_finished",
+    async () => {
+      const leases = await list<Lease>("/api/leases?limit=1000", 2000);
+      const before = readings.current;
+      readings.current = new Map();
+      return new Map(
+        leases.flatMap(({ lease_id, instance }): [string, Usage[]][] => {
+          if (!instance?.metrics) return [];
+          const { cpu_us } = instance.metrics;
+          const now = { instance: instance.instance_id, at: performance.now(), cpu_us };
+          readings.current.set(lease_id, now);
+          const then = before.get(lease_id);
+          const isSame = then?.instance === now.instance;
+          const cpu = isSame ? cpuPercent(then.cpu_us, cpu_us, now.at - then.at) : null;
+          return [[lease_id, usageOf(instance.metrics, cpu)]];
+        }),
+      );
+    },
+    (event) => event.name.startsWith("instance") || event.name === "command_ended",
     5000,
   );
-  return new Map(
-    (leases.value ?? []).flatMap((lease): [string, InstanceMetrics][] =>
-      lease.instance?.metrics ? [[lease.lease_id, lease.instance.metrics]] : [],
-    ),
-  );
+  const isRead = usage.value !== undefined;
+  useEffect(() => {
+    if (!isRead) return;
+    const timer = setTimeout(usage.refresh, SECOND_READING_MS);
+    return () => clearTimeout(timer);
+  }, [isRead]);
+  return usage.value ?? new Map();
 }
 
 /** Opens the dialog that creates a sandbox. */
@@ -106,7 +129,7 @@ export function SandboxesView() {
                   Started from
                 </th>
                 <th scope="col" class="wide-only">
-                  Memory
+                  Usage
                 </th>
                 <th scope="col" class="wide-only">
                   Lifetime
@@ -146,7 +169,7 @@ interface RowProps {
   sandbox: Sandbox;
   refresh: () => void;
   /** What its instance uses, if it runs. */
-  usage: InstanceMetrics | undefined;
+  usage: Usage[] | undefined;
   showPorts: () => void;
 }
 
@@ -191,7 +214,7 @@ function SandboxRow({ sandbox, refresh, usage, showPorts }: RowProps) {
         <span class="provider">{sandbox.provider}</span>
       </td>
       <td class="wide-only">{sandbox.template || "default"}</td>
-      <td class="wide-only">{awake && usage && <Memory usage={usage} />}</td>
+      <td class="wide-only">{awake && usage && <Usages usage={usage} />}</td>
       <td class="wide-only">
         <Lifetime sandbox={sandbox} />
       </td>
@@ -219,20 +242,21 @@ function SandboxRow({ sandbox, refresh, usage, showPorts }: RowProps) {
 /** The part of a limit from which its usage is marked. */
 const NEAR_LIMIT = 0.9;
 
-function Memory({ usage: { memory_bytes: used, limits } }: { usage: InstanceMetrics }) {
-  if (typeof used !== "number") return null;
-  const limit = limits?.memory_bytes;
-  if (!limit) return <>{bytes(used)}</>;
-  const part = Math.min(1, used / limit);
+function Usages({ usage }: { usage: Usage[] }) {
   return (
-    <span class={`usage${part >= NEAR_LIMIT ? " near" : ""}`}>
-      <span>
-        {bytes(used)} of {bytes(limit)}
-      </span>
-      <span class="usage-bar" aria-hidden="true">
-        <span style={{ width: `${part * 100}%` }} />
-      </span>
-    </span>
+    <dl class="usages">
+      {usage.map(({ name, text, part }) => (
+        <div key={name} class={`usage${part !== null && part >= NEAR_LIMIT ? " near" : ""}`}>
+          <dt>{name}</dt>
+          <dd>{text}</dd>
+          {part !== null && (
+            <span class="usage-bar" aria-hidden="true">
+              <span style={{ width: `${part * 100}%` }} />
+            </span>
+          )}
+        </div>
+      ))}
+    </dl>
   );
 }
 

@@ -3,9 +3,8 @@
 import { useId } from "preact/hooks";
 import type { AppEvent } from "../api/events.ts";
 import type { Resource } from "../api/resource.ts";
-import type { Lease, Terminal } from "../api/types.ts";
+import type { LastCommand, Lease, Terminal } from "../api/types.ts";
 import { type Preferences, prefer, usePreferences } from "../lib/preferences.ts";
-import type { CurrentCommand } from "../lib/timeline.ts";
 import { StatusSections } from "./status.tsx";
 import { TimelinePanel } from "./timeline.tsx";
 
@@ -22,7 +21,7 @@ interface Props {
   selected: string | null;
   terminals: Terminal[];
   isAffected: (event: AppEvent) => boolean;
-  current: CurrentCommand | null;
+  current: readonly LastCommand[];
   /** Whether the view beside the panel is the timeline itself. */
   statusOnly: boolean;
 }

@@ -3,9 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { list, path, send } from "../api/client.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Terminal } from "../api/types.ts";
+import type { LastCommand, Terminal } from "../api/types.ts";
 import { go, threadAddress } from "../lib/router.ts";
-import type { CurrentCommand } from "../lib/timeline.ts";
 import { TerminalView } from "../terminal/view.tsx";
 import { ask, attempt, toast } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -63,8 +62,8 @@ interface Props {
   /** The terminal that the side panel and the command box refer to. */
   selected: string | null;
   onSelect: (terminal: string) => void;
-  /** The command that runs in the default terminal. */
-  current: CurrentCommand | null;
+  /** The commands that run in terminals of the thread. */
+  current: readonly LastCommand[];
   paused: boolean;
   resume: () => Promise<unknown>;
 }
@@ -109,7 +108,7 @@ export function Terminals(props: Props) {
             focus={index === panes.length - 1}
             selected={panes.length > 1 && terminal.terminal_id === targetId}
             onSelect={() => onSelect(terminal.terminal_id)}
-            current={current?.terminal_id === terminal.terminal_id ? current : null}
+            current={current.find((one) => one.terminal_id === terminal.terminal_id) ?? null}
             paused={paused}
             resume={resume}
             onShare={() => setSharing({ terminal: terminal.terminal_id, label })}

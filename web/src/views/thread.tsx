@@ -4,12 +4,11 @@ import { useState } from "preact/hooks";
 import { get, isProblem, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Handoff, Lease, Thread } from "../api/types.ts";
-import { useActivity } from "../lib/activity.ts";
+import type { Handoff, LastCommand, Lease, Thread } from "../api/types.ts";
+import { mostUrgent, useActivity } from "../lib/activity.ts";
 import { prefer, usePreferences } from "../lib/preferences.ts";
 import { go, type ThreadTab, threadAddress } from "../lib/router.ts";
-import { threadState } from "../lib/thread-state.ts";
-import { currentOf } from "../lib/timeline.ts";
+import { threadActivity, threadState } from "../lib/thread-state.ts";
 import { ask, attempt } from "../ui/dialogs.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Loaded } from "../ui/loaded.tsx";
@@ -22,6 +21,8 @@ import { Terminals, useTerminals } from "./terminals.tsx";
 import { statusText } from "./threads.tsx";
 import { TimelineView } from "./timeline.tsx";
 import { VersionsView } from "./versions.tsx";
+
+const NO_COMMANDS: readonly LastCommand[] = [];
 
 const TABS: { tab: ThreadTab; label: string }[] = [
   { tab: "terminals", label: "Terminals" },
@@ -82,7 +83,7 @@ export function ThreadView({ thread, tab, query, handoffs }: Props) {
     );
   }
 
-  const current = about.value ? currentOf(about.value) : null;
+  const current = about.value?.current_commands ?? NO_COMMANDS;
   const state = lease.value?.instance?.state;
   const paused = state === "paused";
   const resume = (): Promise<unknown> =>
@@ -240,7 +241,8 @@ interface BadgeProps {
 }
 
 function ThreadBadge({ sandbox, instance, thread }: BadgeProps) {
-  const activity = useActivity();
+  // Those that are not on the page count, too.
+  const activity = mostUrgent([useActivity(), thread ? threadActivity(thread) : "idle"]);
   const status = instance ?? sandbox;
   if (status === undefined) return null;
   if (status !== "running") return <Badge tone={toneOf(status)}>{statusText(status)}</Badge>;

@@ -6,13 +6,12 @@ import { get, list, path, send } from "../api/client.ts";
 import type { AppEvent } from "../api/events.ts";
 import { useRecentHandoffs } from "../api/handoffs.ts";
 import { type Resource, useResource } from "../api/resource.ts";
-import type { Command, Handoff, Message, Terminal } from "../api/types.ts";
+import type { Command, Handoff, LastCommand, Message, Terminal } from "../api/types.ts";
 import { answerText, kindText, resultOf } from "../lib/handoff.ts";
 import { threadAddress } from "../lib/router.ts";
 import { clock, duration } from "../lib/time.ts";
 import {
   beganAt,
-  type CurrentCommand,
   contentText,
   type Entry,
   isUnfinished,
@@ -34,7 +33,7 @@ export interface TimelineSource {
   terminals: Terminal[];
   isAffected: (event: AppEvent) => boolean;
   /** The command that runs in the default terminal. */
-  current: CurrentCommand | null;
+  current: readonly LastCommand[];
 }
 
 export interface Timeline {

@@ -27,17 +27,21 @@ beforeAll(async () => {
   ended = made.terminal_id;
 });
 
-/** What axe finds that would keep a person out. */
-async function serious(page: Page): Promise<string[]> {
+/** The rules of WCAG 2.2, levels A and AA. */
+const TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+
+/** What axe finds against WCAG 2.2 AA, whatever its impact. */
+async function violations(page: Page): Promise<string[]> {
   await page.evaluate(axe.source);
-  return page.evaluate(async () => {
-    const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document);
-    return violations
-      .filter((one) => one.impact === "serious" || one.impact === "critical")
-      .map(
-        (one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`,
-      );
-  });
+  return page.evaluate(async (values) => {
+    const found = await (window as unknown as { axe: typeof axe }).axe.run(document, {
+      runOnly: { type: "tag", values },
+      rules: { "target-size": { enabled: true } },
+    });
+    return found.violations.map(
+      (one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`,
+    );
+  }, TAGS);
 }
 
 /** The views, and what each shows when it is complete. */
@@ -88,13 +92,28 @@ const VIEWS: [view: string, complete: (page: Page) => Promise<unknown>][] = [
   ["no-page", (page) => page.getByText("Page not found.").waitFor()],
 ];
 
-describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (colorScheme) => {
+describe.each(["light", "dark"] as const)("in %s, axe finds nothing", (colorScheme) => {
   test("in any view", { timeout: 150_000 }, async () => {
     const { context, page } = await person(scene.browser, server, { colorScheme });
     for (const [view, complete] of VIEWS) {
       await page.goto(`${server.url}/ui/${view}`);
       await complete(page);
-      expect(await serious(page), view).toEqual([]);
+      expect(await violations(page), view).toEqual([]);
+    }
+    await context.close();
+  });
+
+  test("on a phone", { timeout: 150_000 }, async () => {
+    const { context, page } = await person(scene.browser, server, {
+      colorScheme,
+      viewport: { width: 390, height: 844 },
+      hasTouch: true,
+      isMobile: true,
+    });
+    for (const [view, complete] of VIEWS) {
+      await page.goto(`${server.url}/ui/${view}`);
+      await (view === "threads/looked-at" ? connected(page) : complete(page));
+      expect(await violations(page), view).toEqual([]);
     }
     await context.close();
   });
@@ -105,36 +124,53 @@ describe.each(["light", "dark"] as const)("in %s, axe finds nothing serious", (c
     await page.getByRole("button", { name: "More actions for sandbox-looked-at" }).click();
     await page.getByRole("menuitem", { name: "Ports…" }).click();
     await page.getByRole("dialog", { name: "Ports of sandbox-looked-at" }).waitFor();
-    expect(await serious(page), "the ports of a sandbox").toEqual([]);
+    expect(await violations(page), "the ports of a sandbox").toEqual([]);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "New sandbox" }).click();
+    const dialog = page.getByRole("dialog", { name: "New sandbox" });
+    await dialog.getByLabel("Lifetime", { exact: true }).fill("soon");
+    await dialog.getByRole("button", { name: "Create" }).click();
+    await dialog.getByText("Must be a duration").waitFor();
+    expect(await violations(page), "a new sandbox").toEqual([]);
+    await page.goto(`${server.url}/ui/inbox`);
+    await page.locator(".handoff").first().getByRole("button", { name: "Decline" }).click();
+    await page.getByRole("dialog").waitFor();
+    expect(await violations(page), "declining").toEqual([]);
+    await page.goto(threadPage(server, "looked-at", "files"));
+    const picker = page.getByLabel("Files to upload");
+    await picker.setInputFiles({ name: "seen.py", mimeType: "text/plain", buffer: Buffer.from("x") });
+    await page.getByRole("dialog").getByText("Replace the file?").waitFor();
+    expect(await violations(page), "an upload").toEqual([]);
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
     await page.goto(`${threadPage(server, "with-a-program")}?show=${ended}`);
     await page.locator(".link-state.exited").waitFor();
-    expect(await serious(page), "a program that ended").toEqual([]);
+    expect(await violations(page), "a program that ended").toEqual([]);
     await page.goto(threadPage(server, "looked-at"));
     await connected(page);
     await page.keyboard.press("Control+Shift+F");
     await page.getByLabel("Search the scrollback").fill("red");
     await page.locator(".match-count", { hasText: "of" }).waitFor();
-    expect(await serious(page), "a search").toEqual([]);
+    expect(await violations(page), "a search").toEqual([]);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Control+Shift+?");
     await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
-    expect(await serious(page), "the shortcuts").toEqual([]);
+    expect(await violations(page), "the shortcuts").toEqual([]);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Control+k");
     await page.getByRole("dialog", { name: "Command palette" }).waitFor();
-    expect(await serious(page), "the palette").toEqual([]);
+    expect(await violations(page), "the palette").toEqual([]);
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Share a read-only link" }).click();
     await page.getByRole("button", { name: "Create link" }).click();
     const link = await page.getByLabel(/Copy it now/).inputValue();
-    expect(await serious(page), "the share dialog").toEqual([]);
+    expect(await violations(page), "the share dialog").toEqual([]);
     const guest = await stranger(scene.browser, server, { colorScheme });
     await guest.page.goto(link);
     await connected(guest.page);
-    expect(await serious(guest.page), "a guest's page").toEqual([]);
+    expect(await violations(guest.page), "a guest's page").toEqual([]);
     await guest.page.goto(`${server.url}/`);
     await guest.page.getByText("This browser is not signed in").waitFor();
-    expect(await serious(guest.page), "the sign-in page").toEqual([]);
+    expect(await violations(guest.page), "the sign-in page").toEqual([]);
     await Promise.all([guest.context.close(), context.close()]);
   });
 });

@@ -1,3 +1,6 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { complaints, person, stage, threadPage, until } from "./harness.ts";
@@ -114,6 +117,48 @@ test("files are uploaded, replaced only when confirmed, shown as images, and dow
   ]);
   expect(download.suggestedFilename()).toBe("hello.txt");
   expect(complaints.get(page)).toEqual([]);
+  await close();
+});
+
+test("a PDF is shown by the browser's own viewer", async () => {
+  const objects = [
+    "<</Type/Catalog/Pages 2 0 R>>",
+    "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+    "<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 100]>>",
+  ];
+  const pdf = `%PDF-1.4\n${objects.map((one, nth) => `${nth + 1} 0 obj${one}endobj\n`).join("")}trailer<</Root 1 0 R>>\n%%EOF`;
+  await server.exec("printed", `cat > page.pdf <<'END'\n${pdf}\nEND`);
+  const { page, close } = await open("printed");
+  await item(page, "/workspace/page.pdf").click();
+  const frame = page.locator("iframe.file-pdf");
+  await frame.waitFor();
+  expect(await frame.getAttribute("src")).toMatch(/^blob:/);
+  // A frame that the policy refuses has no such document.
+  await until("the document of the frame", () => page.frames().some((one) => one.url().startsWith("blob:")));
+  expect(complaints.get(page)).toEqual([]);
+  await close();
+});
+
+test("a dropped folder is uploaded with all that is in it", async () => {
+  await server.thread("dropped");
+  const source = mkdtempSync(join(tmpdir(), "stead-drop-"));
+  mkdirSync(join(source, "site/img/empty"), { recursive: true });
+  writeFileSync(join(source, "site/index.html"), "<h1>hi</h1>");
+  writeFileSync(join(source, "site/img/a b.txt"), "inner");
+  const { page, close } = await open("dropped");
+  const box = (await item(page, "/workspace").boundingBox())!;
+  const devtools = await page.context().newCDPSession(page);
+  const data = { items: [], files: [join(source, "site")], dragOperationsMask: 1 };
+  const at = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  for (const type of ["dragEnter", "dragOver", "drop"] as const)
+    await devtools.send("Input.dispatchDragEvent", { type, ...at, data });
+  await page.locator(".uploads li.done", { hasText: "/workspace/site/img/a b.txt" }).waitFor();
+  await page.locator(".uploads li.done", { hasText: "/workspace/site/index.html" }).waitFor();
+  expect(await fileText("dropped", "/workspace/site/img/a b.txt")).toBe("inner");
+  expect(await fileText("dropped", "/workspace/site/index.html")).toBe("<h1>hi</h1>");
+  await item(page, "/workspace/site").waitFor();
+  expect(complaints.get(page)).toEqual([]);
+  rmSync(source, { recursive: true });
   await close();
 });
 

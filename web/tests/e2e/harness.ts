@@ -51,6 +51,7 @@ export class Server {
   link = "";
   #process: ChildProcess | null = null;
   #printed = "";
+  #logged = "";
   readonly #more: string[];
 
   constructor(...more: string[]) {
@@ -68,6 +69,7 @@ export class Server {
     this.#process = process_;
     const hear = (data: Buffer): void => {
       this.#printed += data.toString();
+      this.#logged += data.toString();
     };
     process_.stdout.on("data", hear);
     process_.stderr.on("data", hear);
@@ -84,6 +86,34 @@ export class Server {
   /** All it wrote since it was started. */
   get printed(): string {
     return this.#printed;
+  }
+
+  /** All that the servers of the test wrote, before and after they were killed. */
+  get logged(): string {
+    return this.#logged;
+  }
+
+  /** Collects what `/api/events` sends, over all restarts, until `end` is called. */
+  collectEvents(): { text: () => string; end: () => void } {
+    let text = "";
+    const stopping = new AbortController();
+    const read = async (): Promise<void> => {
+      const headers = { authorization: `Bearer ${this.token}` };
+      const response = await fetch(`${this.url}/api/events?from=1`, { headers, signal: stopping.signal });
+      for await (const piece of response.body!.pipeThrough(new TextDecoderStream())) text += piece;
+    };
+    const follow = async (): Promise<void> => {
+      while (!stopping.signal.aborted) {
+        await read().catch(() => {});
+        await new Promise((resolve) => setTimeout(resolve, 25));
+      }
+    };
+    void follow();
+    return { text: () => text, end: () => stopping.abort() };
+  }
+
+  get token(): string {
+    return readFileSync(join(this.home, "token"), "utf8").trim();
   }
 
   /** Ends the server at once; shells go on. */
@@ -113,7 +143,7 @@ export class Server {
 
   /** Calls the API as an agent does, with the token. */
   async call<T = unknown>(method: string, path: string, body?: unknown): Promise<T> {
-    const token = readFileSync(join(this.home, "token"), "utf8").trim();
+    const { token } = this;
     const response = await fetch(this.url + path, {
       method,
       headers: {

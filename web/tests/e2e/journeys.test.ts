@@ -97,6 +97,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     const secret = `s3cret-${name}-${"k".repeat(12)}`;
     const digest = createHash("sha256").update(secret).digest("hex");
     await server.thread("vault", { cwd: "/tmp" });
+    const events = server.collectEvents();
     await server.call("POST", "/api/threads/vault/exec", {
       command: "read -rs -p 'Password: ' word </dev/tty; echo; printf %s \"$word\" | sha256sum; unset word",
       yield_ms: 200,
@@ -121,6 +122,12 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await field.press("Enter");
     await shows(page, digest.slice(0, 40));
     await card.waitFor({ state: "detached" });
+    await until("the event of the answer", () =>
+      events
+        .text()
+        .split("\n\n")
+        .some((event) => event.includes("handoff_answered") && event.includes(handoff_id)),
+    );
     await killed();
     await connected(page);
     await shows(page, digest.slice(0, 40));
@@ -132,22 +139,41 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
         "the browser's storage",
         await page.evaluate(() => JSON.stringify([{ ...localStorage }, location.href])),
       ],
-      ["the server's log", server.printed],
+      ["the log of all servers", server.logged],
+      ["the events", events.text()],
     ]);
+    events.end();
     for (const route of [
       `/api/handoffs/${handoff_id}`,
       `/api/terminals/${terminal}/commands`,
       `/api/terminals/${terminal}/snapshot?scrollback=1000`,
       "/api/threads/vault",
       "/api/threads/vault/messages",
+      "/api/search?q=password",
     ])
       places.set(route, JSON.stringify(await server.call("GET", route)));
-    const token = readFileSync(join(server.home, "token"), "utf8").trim();
-    const recording = await fetch(`${server.url}/api/terminals/${terminal}/recording`, {
-      headers: { authorization: `Bearer ${token}` },
-    });
-    expect(recording.status).toBe(200);
-    places.set("the recording", await recording.text());
+    const raw = async (route: string): Promise<string> => {
+      const response = await fetch(server.url + route, {
+        headers: { authorization: `Bearer ${server.token}` },
+      });
+      expect(response.status, route).toBe(200);
+      return response.text();
+    };
+    const all = <T>(route: string): Promise<{ items: T[] }> => server.call("GET", route);
+    const commands = await all<{ command_id: string }>(`/api/terminals/${terminal}/commands`);
+    for (const { command_id } of commands.items) {
+      for (const stream of ["stdout", "stderr"]) {
+        const route = `/api/commands/${command_id}/output?stream=${stream}`;
+        places.set(route, await raw(route));
+      }
+    }
+    const versions = await all<{ version: number }>(`/api/terminals/${terminal}/versions`);
+    for (const { version } of versions.items) {
+      const route = `/api/terminals/${terminal}/versions/${version}`;
+      places.set(route, await raw(route));
+    }
+    expect(Math.min(commands.items.length, versions.items.length)).toBeGreaterThan(0);
+    places.set("the recording", await raw(`/api/terminals/${terminal}/recording`));
     // The store with its journal, the logs of the terminals, checkpoints and everything else that is kept.
     for (const file of readdirSync(server.home, { recursive: true, withFileTypes: true })) {
       const path = join(file.parentPath, file.name);

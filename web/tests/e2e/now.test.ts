@@ -113,12 +113,45 @@ test("the home view groups threads by what they do, and follows", async () => {
   await row.getByRole("button", { name: "Stop calm" }).click();
   await group(page, "Failed").locator("[data-thread=calm]").getByText("cancelled").waitFor();
   await asking.getByRole("link", { name: "Open terminal" }).click();
-  await page.waitForURL("**/ui/threads/broken");
+  await page.waitForURL(/\/ui\/threads\/broken\?show=term_/);
   await connected(page);
   await page.keyboard.type("main\n");
   await page.locator(".command-status").getByText("exit 0").waitFor();
   await page.goto(`${server.url}/`);
   await group(page, "Idle").getByRole("link", { name: "broken" }).waitFor();
+  await context.close();
+});
+
+test("a command in a second terminal counts like one in the first", async () => {
+  await server.exec("doubled", "true");
+  const second = await server.call<{ terminal_id: string }>("POST", "/api/threads/doubled/terminals", {});
+  const { context, page } = await person(scene.browser, server);
+  const ran = server.call("POST", `/api/terminals/${second.terminal_id}/exec`, {
+    command: "echo from-the-second; read -r -p 'Which tag? ' tag </dev/tty; sleep 600",
+  });
+  await page.goto(`${server.url}/`);
+  const asking = group(page, "Waiting for a person").locator("[data-thread=doubled]");
+  await asking.locator(".now-line", { hasText: "Which tag?" }).waitFor();
+  expect(await page.title()).toMatch(/^\(\d+\) Stead · \d+ running$/);
+  // On the page of the thread, too, while that shows the first terminal.
+  await page.goto(threadPage(server, "doubled"));
+  await connected(page);
+  await until("the title", async () => (await page.title()).includes("⌨ doubled"));
+  await page.locator(".thread-title").getByText("waiting for input").waitFor();
+
+  await page.goto(`${server.url}/`);
+  await asking.getByRole("link", { name: "Open terminal" }).click();
+  await page.waitForURL(`**/ui/threads/doubled?show=${second.terminal_id}`);
+  await connected(page);
+  await page.locator(".command-status").getByText("waiting for input").waitFor();
+  await page.locator(".terminal .xterm-helper-textarea").focus();
+  await page.keyboard.type("v1\n");
+  await page.goto(`${server.url}/`);
+  const running = group(page, "Running").locator("[data-thread=doubled]");
+  await running.getByText("echo from-the-second").waitFor();
+  await running.getByRole("button", { name: "Stop doubled" }).click();
+  await group(page, "Failed").locator("[data-thread=doubled]").getByText("cancelled").waitFor();
+  expect(await ran).toMatchObject({ status: "cancelled" });
   await context.close();
 });
 

@@ -34,6 +34,47 @@ test("a sandbox is created, and what is wrong is shown at its field", async () =
   await context.close();
 });
 
+test("a sandbox is suspended, forked and kept as a snapshot", async ({ skip }) => {
+  const { items } = await server.call<{ items: { name: string; available?: boolean }[] }>(
+    "GET",
+    "/api/providers",
+  );
+  // Its files must be a disk of its own.
+  if (items.find((provider) => provider.name === "namespace")?.available !== true) return skip();
+  await server.call("POST", "/api/sandboxes", { name: "kept", provider: "namespace", memory: "256m" });
+  const { context, page } = await person(scene.browser, server);
+  await page.goto(`${server.url}/ui/sandboxes`);
+  const row = page.getByRole("row", { name: /kept/ });
+  await row.getByText("running").waitFor();
+  await row.getByText(/ of 256 MiB$/).waitFor();
+  await row.getByText(/^\d+ % of \d+ %$/).waitFor();
+  await row.getByText(/^\d+ of \d+$/).waitFor();
+  await row.getByRole("button", { name: "Suspend kept" }).click();
+  await row.getByText("suspended").waitFor();
+  await row.getByRole("button", { name: "Resume kept" }).click();
+  await row.getByText("running").waitFor();
+  const choose = async (action: string, name: string, button: string): Promise<void> => {
+    await row.getByRole("button", { name: "More actions for kept" }).click();
+    await page.getByRole("menuitem", { name: action }).click();
+    await page.getByRole("dialog").getByRole("textbox").fill(name);
+    await page.getByRole("dialog").getByRole("button", { name: button }).click();
+  };
+  await choose("Snapshot…", "first", "Create snapshot");
+  await page.locator(".toast", { hasText: "Created the snapshot first." }).waitFor();
+  const snapshots = await server.call<{ items: { name: string }[] }>("GET", "/api/snapshots");
+  expect(snapshots.items.map((one) => one.name)).toContain("first");
+  await choose("Fork…", "kept-too", "Fork");
+  await page.waitForURL("**/ui/threads/sb_*");
+  await page.getByRole("heading", { level: 1, name: "kept-too" }).waitFor();
+  await connected(page);
+  for (const { sandbox_id } of (
+    await server.call<{ items: { sandbox_id: string }[] }>("GET", "/api/sandboxes?limit=100")
+  ).items)
+    await server.call("DELETE", `/api/sandboxes/${sandbox_id}`);
+  await server.call("DELETE", "/api/snapshots/first");
+  await context.close();
+});
+
 test("a sandbox is paused, resumed, extended and deleted", async () => {
   await server.call("POST", "/api/sandboxes", { name: "acted-on", timeout_s: 600 });
   const { context, page } = await person(scene.browser, server);

@@ -16,17 +16,10 @@ import { eventsBefore, parseRecording, secondOf, shortenPauses } from "../../src
 import { routeOf, threadAddress } from "../../src/lib/router.ts";
 import { isSecret, maskLine } from "../../src/lib/secrets.ts";
 import { EventParser } from "../../src/lib/sse.ts";
-import { groupThreads, situationOf, threadState } from "../../src/lib/thread-state.ts";
+import { groupThreads, situationOf, threadActivity, threadState } from "../../src/lib/thread-state.ts";
 import { ago, bytes, duration, relative } from "../../src/lib/time.ts";
-import {
-  contentText,
-  currentOf,
-  latestOf,
-  matches,
-  outcome,
-  timeline,
-  withCurrent,
-} from "../../src/lib/timeline.ts";
+import { contentText, latestOf, matches, outcome, timeline, withCurrent } from "../../src/lib/timeline.ts";
+import { usageOf } from "../../src/lib/usage.ts";
 import { causeText } from "../../src/lib/version.ts";
 import { exitText } from "../../src/terminal/exit.ts";
 import { webAddress } from "../../src/terminal/links.ts";
@@ -346,6 +339,7 @@ describe("what a thread is doing", () => {
     sandbox: { type: "local", status },
     last_command: last && {
       command_id: "cmd_1",
+      terminal_id: "term_1",
       command: "make",
       status: last[0],
       exit_code: last[1],
@@ -375,6 +369,11 @@ describe("what a thread is doing", () => {
     const none = new Set<string>();
     const running = thread("running", ["running", null]);
     const waiting = { ...running, last_command: { ...running.last_command!, waiting_for_input: true } };
+    expect([waiting, running, thread("paused", ["running", null])].map(threadActivity)).toEqual([
+      "waiting",
+      "running",
+      "idle",
+    ]);
     expect(situationOf(waiting, none, none)).toBe("waiting");
     expect(situationOf(running, none, none)).toBe("running");
     expect(situationOf(thread("paused", ["running", null]), none, none)).toBe("paused");
@@ -401,6 +400,21 @@ describe("what a thread is doing", () => {
     expect(groups.running.map((one) => one.thread_id)).toEqual(["a", "c"]);
     expect(groups.idle.map((one) => one.thread_id)).toEqual(["y", "x"]);
     expect(groups.failed).toEqual([]);
+  });
+
+  test("uses so much of its limits", () => {
+    const limits = { memory_bytes: 1 << 30, milli_cpus: 500, processes: 100, disk_bytes: 1 << 30 };
+    const metrics = { cpu_us: 61_500_000, memory_bytes: 1 << 29, processes: 95, disk_bytes: 2 ** 31, limits };
+    expect(usageOf(metrics, 20)).toEqual([
+      { name: "CPU", text: "20 % of 50 %", part: 0.4 },
+      { name: "Memory", text: "512 MiB of 1 GiB", part: 0.5 },
+      { name: "Disk", text: "2 GiB of 1 GiB", part: 1 },
+      { name: "Processes", text: "95 of 100", part: 0.95 },
+    ]);
+    expect(usageOf({ ...metrics, limits: null, processes: null }, null)).toEqual([
+      { name: "CPU", text: "1 min 1 s of time", part: null },
+      { name: "Memory", text: "512 MiB", part: null },
+    ]);
   });
 
   test("shows in the last line of its screen that is not blank", () => {
@@ -434,21 +448,20 @@ describe("what a thread is doing", () => {
   });
 
   test("includes the command that runs, whether or not the list has it", () => {
-    const running = thread("running", ["running", null]);
-    const sandbox = { type: "local", status: "running", terminal_id: "term_1" };
-    const last = { ...running.last_command!, started_at: "2026-01-01T00:00:05Z", waiting_for_input: true };
-    const current = currentOf({ ...running, sandbox, last_command: last });
+    const last = thread("running", ["running", null]).last_command!;
+    const current = { ...last, started_at: "2026-01-01T00:00:05Z", waiting_for_input: true };
     const before = command({ command_id: "cmd_0" });
-    expect(withCurrent([before], current)).toMatchObject([
+    expect(withCurrent([before], [current])).toMatchObject([
       { command_id: "cmd_1", terminal_id: "term_1", status: "running", waiting_for_input: true },
       { command_id: "cmd_0" },
     ]);
     const queued = command({ command_id: "cmd_1", status: "queued", source: "agent" });
-    expect(withCurrent([queued], current)).toMatchObject([
+    const other = { ...current, command_id: "cmd_2", terminal_id: "term_2" };
+    expect(withCurrent([queued], [current, other])).toMatchObject([
+      { command_id: "cmd_2", terminal_id: "term_2", status: "running" },
       { command_id: "cmd_1", status: "running", source: "agent", started_at: "2026-01-01T00:00:05Z" },
     ]);
-    expect(currentOf({ ...thread("running", ["finished", 0]), sandbox })).toBe(null);
-    expect(withCurrent([before], null)).toEqual([before]);
+    expect(withCurrent([before], [])).toEqual([before]);
   });
 
   test("is what runs, else what is queued first, else what ended last", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { AppEvent } from "../../src/api/events.ts";
+import { type AppEvent, parseEvent } from "../../src/api/events.ts";
 import { ChangedThreads, mergeThreads } from "../../src/api/threads.ts";
 import type { Thread } from "../../src/api/types.ts";
 import { rowsInView } from "../../src/ui/windowed.ts";
@@ -8,7 +8,7 @@ const thread = (id: string, updated_at = ""): Thread =>
   ({ thread_id: id, lease_id: `lease-${id}`, updated_at }) as Thread;
 
 const event = (of: Partial<AppEvent>): AppEvent => ({
-  name: "command_finished",
+  name: "command_ended",
   thread: null,
   terminal: null,
   lease: null,
@@ -30,6 +30,20 @@ describe("the list of threads", () => {
     changed.add(event({ thread: "a" }), known);
     changed.add(event({ lease: "lease-unknown" }), known);
     expect(changed.take()).toBe("all");
+  });
+
+  test("is not fetched for a command, whose event names its thread", () => {
+    const changed = new ChangedThreads();
+    const known = [thread("a"), thread("b")];
+    const ended = {
+      id: 7,
+      type: "command_ended",
+      thread_id: "b",
+      terminal_id: "term_b",
+      command_id: "cmd_1",
+    };
+    changed.add(parseEvent(ended.type, JSON.stringify(ended)), known);
+    expect(changed.take()).toEqual(["b"]);
   });
 
   test("is fetched whole if much changed", () => {

@@ -1,5 +1,6 @@
 //! Runs commands in a terminal's live shell.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use wire::{Request, Stream};
 
 use super::error::TerminalError;
 use super::execution::Execution;
+use super::flight::CurrentCommand;
 use super::link::{HostLink, Progress};
 use super::options::{ExecOptions, IfAbandoned, MAX_OUTPUT, Naming, StdinAfterWrite};
 use super::terminals::{LiveTerminal, Terminals};
-use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal, TerminalId};
+use model::{Command, CommandEnd, CommandId, CommandStatus, Source, Terminal, ThreadId};
 
 /// How long input waits for its command to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -201,10 +203,18 @@ impl Terminals {
         self.0.flights.command(id).filter(|command| !command.status.is_end())
     }
 
-    /// Returns the command that runs in a terminal, or else the newest that is queued there, and whether it waits for
-    /// input.
-    pub fn current_command(&self, terminal: &TerminalId) -> Option<(Command, bool)> {
-        self.0.flights.current(terminal)
+    /// Returns the current commands of each thread's terminals, the most urgent first. Threads without one are left
+    /// out.
+    pub fn current_commands(&self) -> HashMap<ThreadId, Vec<CurrentCommand>> {
+        let current = self.0.flights.current();
+        let live = self.0.live.lock();
+        let mut threads: HashMap<ThreadId, Vec<CurrentCommand>> = HashMap::new();
+        for one in current {
+            if let Some(terminal) = live.get(&one.command.terminal_id) {
+                threads.entry(terminal.thread.clone()).or_default().push(one);
+            }
+        }
+        threads
     }
 
     /// Returns whether a command waits for input.

@@ -1,6 +1,6 @@
 //! Commands that were requested and have not ended. Callers wait on their stage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use tracing::{Span, debug_span};
 
 use super::link::HostLink;
 use super::options::ExecOptions;
-use model::{Command, CommandId, CommandStatus, Moment, SessionId, TerminalId};
+use model::{Command, CommandId, CommandStatus, Moment, SessionId};
 use store::Outputs;
 
 /// How far a command has come.
@@ -52,6 +52,20 @@ struct Flight {
     /// How the command ended, if its output could not be read before the connection was closed.
     unread_end: Option<Box<Command>>,
     spans: ExecSpans,
+}
+
+impl Flight {
+    fn precedence(&self) -> (bool, bool, &CommandId) {
+        let runs = self.command.status == CommandStatus::Running;
+        (self.waiting, runs, &self.command.command_id)
+    }
+}
+
+/// The command that a terminal runs or will run next.
+#[derive(Debug, Clone)]
+pub struct CurrentCommand {
+    pub command: Command,
+    pub waits_for_input: bool,
 }
 
 /// The spans of a command in a trace. They end when they are replaced.
@@ -117,17 +131,20 @@ impl Flights {
         }
     }
 
-    /// Returns the command that runs in a terminal, or else the newest that is queued there, and whether it waits for
-    /// input.
-    pub fn current(&self, terminal: &TerminalId) -> Option<(Command, bool)> {
+    /// Returns the command that each terminal runs, or else the newest that is queued there. Those that wait for input
+    /// are first, and then those that run.
+    pub fn current(&self) -> Vec<CurrentCommand> {
         let flights = self.0.lock();
-        let open = flights.values().filter(|flight| {
-            flight.command.terminal_id == *terminal && !flight.command.status.is_end()
+        let open = flights.values().filter(|flight| !flight.command.status.is_end());
+        let mut open: Vec<&Flight> = open.collect();
+        open.sort_by(|a, b| b.precedence().cmp(&a.precedence()));
+        let mut terminals = HashSet::new();
+        open.retain(|flight| terminals.insert(&flight.command.terminal_id));
+        let current = open.into_iter().map(|flight| CurrentCommand {
+            command: flight.command.clone(),
+            waits_for_input: flight.waiting,
         });
-        let current = open.max_by_key(|flight| {
-            (flight.command.status == CommandStatus::Running, &flight.command.command_id)
-        });
-        current.map(|flight| (flight.command.clone(), flight.waiting))
+        current.collect()
     }
 
     /// Notes the host to which a command is handed.

@@ -48,7 +48,7 @@ mod window;
 pub use drive::{ClientId, ClientMode};
 pub use error::{KernelResource, TerminalError};
 pub use execution::{Execution, Receipt};
-pub use flight::CommandStage;
+pub use flight::{CommandStage, CurrentCommand};
 pub use history::Offsets;
 pub use link::LinkError;
 pub use open::NewTerminal;

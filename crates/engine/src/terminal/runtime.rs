@@ -283,8 +283,10 @@ impl Terminals {
         let runtime = Runtime { link: link.clone(), output, offset: start, cols, rows };
         live.set_runtime(runtime).await?;
         if again {
-            let (terminal_id, version) = (live.id.clone(), terminal.version);
-            self.0.events.publish(EventKind::TerminalRestored { terminal_id, version });
+            let (thread_id, terminal_id) = (live.thread.clone(), live.id.clone());
+            let version = terminal.version;
+            let restored = EventKind::TerminalRestored { thread_id, terminal_id, version };
+            self.0.events.publish(restored);
         }
         Ok(connection)
     }
@@ -314,6 +316,7 @@ impl Terminals {
         let (state_requests, state_requests_receiver) = mpsc::channel(STATE_REQUEST_QUEUE_LENGTH);
         link.listen(live.id.as_str(), TerminalChannels { output, records, resync });
         let channels = RecorderChannels {
+            thread: live.thread.clone(),
             records: records_receiver,
             state_requests: state_requests_receiver,
             resync: resync_receiver,

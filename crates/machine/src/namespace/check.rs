@@ -11,6 +11,7 @@ use super::confined::Confined;
 use super::kind::Namespace;
 use super::launch::CGROUP;
 use super::options::{NamespaceOptions, OWN_RUNTIME};
+use super::remedy;
 use crate::cgroup::Cgroups;
 use crate::network::{connect, pasta};
 use crate::tools::find_program;
@@ -34,6 +35,8 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The result, or advice if the requirement is not met.
     pub detail: String,
+    /// A shell command, for root, that meets the requirement.
+    pub command: Option<String>,
 }
 
 /// Whether a requirement is met.
@@ -72,11 +75,13 @@ impl Check {
             }
         }
         check.tool(Path::new("mkfs.ext4"), Verdict::No, "install e2fsprogs");
+        check.propose(remedy::install("e2fsprogs"));
         check.tool(
             Path::new("nft"),
             Verdict::Without,
             "install nftables; egress is none without it",
         );
+        check.propose(remedy::install("nftables"));
         let limits = Cgroups::new(CGROUP).is_ok_and(|cgroups| cgroups.can_limit());
         check.add(
             "cgroups",
@@ -94,13 +99,15 @@ impl Check {
             if loops { Verdict::Yes } else { Verdict::No },
             if loops { "disk limits, also of workspaces" } else { "load the module loop" },
         );
-        let users = fs::read_to_string("/proc/sys/user/max_user_namespaces")
-            .is_ok_and(|text| text.trim() != "0");
+        check.propose(Some("modprobe loop".to_owned()));
+        let users =
+            fs::read_to_string(remedy::USER_NAMESPACES).is_ok_and(|text| text.trim() != "0");
         check.add(
             "user namespaces",
             if users { Verdict::Yes } else { Verdict::No },
             if users { "a user range for each sandbox" } else { "set user.max_user_namespaces" },
         );
+        check.propose(Some(remedy::set(remedy::USER_NAMESPACES, "15000")));
         let uplink = connect::uplink();
         let route = !uplink.name.is_empty();
         check.add(
@@ -190,28 +197,27 @@ impl Check {
             "the server is not root: no memory, CPU and disk limits, also not of workspaces; no images",
         );
         let switches = [
-            ("/proc/sys/user/max_user_namespaces", "0", "set user.max_user_namespaces"),
-            (
-                "/proc/sys/kernel/unprivileged_userns_clone",
-                "0",
-                "set kernel.unprivileged_userns_clone to 1",
-            ),
-            (
-                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-                "1",
-                "set kernel.apparmor_restrict_unprivileged_userns to 0",
-            ),
+            (remedy::USER_NAMESPACES, "0", "15000"),
+            ("/proc/sys/kernel/unprivileged_userns_clone", "0", "1"),
+            ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
         ];
         let off = switches
             .into_iter()
             .find(|(file, off, _)| fs::read_to_string(file).is_ok_and(|text| text.trim() == *off));
         match off {
             None => check.add("user namespaces", Verdict::Yes, "users may create them"),
-            Some((_, _, advice)) => check.add("user namespaces", Verdict::No, advice),
+            Some((file, _, on)) => {
+                let advice = format!("set {} to {on}", remedy::name_of(file));
+                check.add("user namespaces", Verdict::No, &advice);
+                check.propose(Some(remedy::set(file, on)));
+            }
         }
         match pasta::impossible() {
             None => check.add(PASTA, Verdict::Yes, "connects sandboxes"),
             Some(why) => check.add(PASTA, Verdict::Without, &format!("{why}; egress is none")),
+        }
+        if find_program(Path::new("pasta")).is_none() || find_program(Path::new("nft")).is_none() {
+            check.propose(remedy::install("passt nftables"));
         }
         check
     }
@@ -307,7 +313,14 @@ impl Check {
 
     fn add(&mut self, what: &str, verdict: Verdict, detail: &str) {
         let detail = detail.to_owned();
-        self.findings.push(Finding { what: what.to_owned(), verdict, detail });
+        self.findings.push(Finding { what: what.to_owned(), verdict, detail, command: None });
+    }
+
+    /// Proposes a command that meets the requirement of the last finding, if that is not met.
+    fn propose(&mut self, command: Option<String>) {
+        if let Some(last) = self.findings.last_mut().filter(|last| last.verdict != Verdict::Yes) {
+            last.command = command;
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod launch_file;
 mod layers;
 mod options;
 mod private_programs;
+mod remedy;
 mod rlimit;
 mod root;
 mod runtime;

@@ -89,7 +89,6 @@ impl Screen {
             b'n' => self.private_device_status(),
             b's' => self.save_private_modes(),
             b'r' => self.restore_private_modes(),
-            b'u' => self.report_keyboard(),
             b'W' if self.first() == 5 => self.buf.tabs = Default::default(),
             _ => {}
         }

@@ -17,10 +17,6 @@ impl KeyboardFlags {
         if alternate { &mut self.alternate } else { &mut self.normal }
     }
 
-    pub fn flags(&mut self, alternate: bool) -> u8 {
-        self.stack(alternate).last().copied().unwrap_or(0)
-    }
-
     pub fn push(&mut self, alternate: bool, flags: i32) {
         let stack = self.stack(alternate);
         if stack.is_empty() {

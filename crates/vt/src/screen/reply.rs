@@ -31,7 +31,8 @@ impl Screen {
 
     fn position(&self) -> (usize, usize) {
         let margins = self.buf.margins;
-        let (x, y) = (self.buf.x, self.buf.y);
+        // While a wrap is pending, the cursor is still in the last column.
+        let (x, y) = (self.buf.x.min(self.cols - 1), self.buf.y);
         // Only side margins, which xterm.js does not support, change how positions are counted.
         if self.modes.origin && self.modes.margins {
             return (y.saturating_sub(margins.top) + 1, x.saturating_sub(margins.left) + 1);
@@ -79,11 +80,6 @@ impl Screen {
         if let which @ 0..=1 = self.parser.params.get(0) {
             self.reply(format!("\x1b[{};1;1;128;128;1;0x", which + 2).as_bytes());
         }
-    }
-
-    pub(super) fn report_keyboard(&mut self) {
-        let flags = self.keyboard.flags(self.alt);
-        self.reply(format!("\x1b[?{flags}u").as_bytes());
     }
 
     /// XTMODKEYS: sets the mode modifyOtherKeys.

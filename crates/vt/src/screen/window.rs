@@ -1,5 +1,6 @@
 //! Safe window operations: sizes in characters, and the title stack. Titles are never reported,
-//! since they could contain any text.
+//! since they could contain any text. Sizes in pixels (`CSI 14 t`, `CSI 16 t`) are not reported, because
+//! several clients with cells of different sizes may show one screen.
 
 use super::Screen;
 

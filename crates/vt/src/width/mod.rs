@@ -26,6 +26,12 @@ pub(crate) fn width(c: u32) -> u8 {
     (byte >> ((c & 3) * 2)) & 3
 }
 
+/// Returns the number of columns that a text takes on a screen.
+#[must_use]
+pub fn text_width(text: &str) -> usize {
+    text.chars().map(|c| usize::from(width(c as u32))).sum()
+}
+
 const fn overlaps(range: (u32, u32, u8), page: u32) -> bool {
     range.0 <= page * 256 + 255 && range.1 >= page * 256
 }
@@ -104,6 +110,11 @@ mod tests {
             let listed = RANGES.iter().find(|r| r.0 <= c && c <= r.1).map_or(1, |r| r.2);
             assert_eq!(width(c), listed, "U+{c:04X}");
         }
+    }
+
+    #[test]
+    fn the_width_of_a_text_is_in_columns() {
+        assert_eq!((text_width("ab"), text_width("中e\u{301}"), text_width("")), (2, 3, 0));
     }
 
     #[test]

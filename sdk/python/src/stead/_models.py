@@ -319,6 +319,8 @@ class ThreadInfo(Model):
     messages: list[Json]
     sandbox: ThreadSandbox = _parsed(ThreadSandbox.from_json)
     last_command: Json | None = None
+    #: One command for each terminal that runs one or has queued one.
+    current_commands: list[Json]
     #: Number of open hand-offs on its terminals.
     open_handoffs: int
     labels: dict[str, str]
@@ -338,6 +340,8 @@ class ThreadSummary(Model):
     #: `type` and `status` of the compute.
     sandbox: Json
     last_command: Json | None = None
+    #: One command for each terminal that runs one or has queued one.
+    current_commands: list[Json]
     #: Number of open hand-offs on its terminals.
     open_handoffs: int
     clients: int

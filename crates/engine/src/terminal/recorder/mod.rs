@@ -22,7 +22,7 @@ use base::event::{EventKind, Events};
 use base::metrics::ServerMetrics;
 use model::{
     Cause, Command, CommandId, CommandStatus, Env, Exit, Limit, Source, TerminalEvent, TerminalId,
-    TerminalState,
+    TerminalState, ThreadId,
 };
 use store::{Store, StoreError};
 
@@ -38,6 +38,7 @@ pub enum StateRequest {
 }
 
 pub struct StateRecorder {
+    thread: ThreadId,
     id: TerminalId,
     store: Store,
     link: HostLink,
@@ -70,6 +71,8 @@ pub enum ShellOrigin {
 
 /// The channels of a recorder.
 pub struct RecorderChannels {
+    /// The thread of the terminal, which its events name.
+    pub thread: ThreadId,
     /// Events from the link.
     pub records: mpsc::Receiver<Box<Event>>,
     pub state_requests: mpsc::Receiver<StateRequest>,
@@ -97,6 +100,7 @@ impl StateRecorder {
         let section =
             |name: &str| state.sections.get(name).map(|bytes| state_sections::environment(bytes));
         StateRecorder {
+            thread: channels.thread,
             id,
             store,
             link,
@@ -144,8 +148,10 @@ impl StateRecorder {
                 self.show(reached);
                 if let Ok(id) = command.parse::<CommandId>() {
                     self.flights.started(&id, time(time_ms), offset);
-                    let terminal_id = self.id.clone();
-                    self.events.publish(EventKind::CommandStarted { terminal_id, command_id: id });
+                    let (thread_id, terminal_id) = self.names();
+                    let command_id = id;
+                    let started = EventKind::CommandStarted { thread_id, terminal_id, command_id };
+                    self.events.publish(started);
                 }
             }
             Event::Waiting { command, waiting } => {
@@ -154,8 +160,9 @@ impl StateRecorder {
                         true => self.flights.begin_waiting(&command_id),
                         false => self.flights.end_waiting(&command_id),
                     }
-                    let terminal_id = self.id.clone();
+                    let (thread_id, terminal_id) = self.names();
                     self.events.publish(EventKind::CommandWaiting {
+                        thread_id,
                         terminal_id,
                         command_id,
                         waiting,
@@ -213,6 +220,11 @@ impl StateRecorder {
         }
     }
 
+    /// Returns the ids that the terminal's events carry.
+    fn names(&self) -> (ThreadId, TerminalId) {
+        (self.thread.clone(), self.id.clone())
+    }
+
     /// Lets the host forget a command whose receipt is stored. A closed connection repeats its end on the next.
     async fn forget(&self, command: String) {
         let _ = self.link.queue(|seq| Request::ExecForget { seq, command }).await;
@@ -234,8 +246,9 @@ impl StateRecorder {
         match self.store.apply_terminal(&self.id, TerminalEvent::Exited(exit), exit.at).await {
             Ok(_) => {
                 let (code, signal) = (exit.code, exit.signal);
-                let terminal_id = self.id.clone();
-                self.events.publish(EventKind::TerminalExited { terminal_id, code, signal });
+                let (thread_id, terminal_id) = self.names();
+                let exited = EventKind::TerminalExited { thread_id, terminal_id, code, signal };
+                self.events.publish(exited);
                 let terminal = self.id.to_string();
                 self.link.post(|seq| Request::AckExit { seq, terminal });
             }

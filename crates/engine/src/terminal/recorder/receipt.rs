@@ -176,8 +176,10 @@ impl StateRecorder {
                     }
                     let recorded = EndedCommand { command: done.command, output };
                     self.flights.stage(&id, CommandStage::Recorded(recorded.into()));
-                    let terminal_id = self.id.clone();
-                    self.events.publish(EventKind::CommandEnded { terminal_id, command_id: id });
+                    let (thread_id, terminal_id) = self.names();
+                    let command_id = id;
+                    let ended = EventKind::CommandEnded { thread_id, terminal_id, command_id };
+                    self.events.publish(ended);
                     return;
                 }
                 Err(error) => {

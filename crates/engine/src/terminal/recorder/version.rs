@@ -99,7 +99,8 @@ impl StateRecorder {
     pub(super) fn moved_to(&mut self, version: u64) {
         self.version = version;
         self.stored.send_replace(version);
-        self.events.publish(EventKind::TerminalChanged { terminal_id: self.id.clone(), version });
+        let (thread_id, terminal_id) = self.names();
+        self.events.publish(EventKind::TerminalChanged { thread_id, terminal_id, version });
     }
 
     /// Returns the next version as a change for the store, with the environment and directory after it.
