@@ -170,7 +170,7 @@ dist: web build ## build the packages of a release into dist/
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap" SANDBOX_TOOLS=
 	packaging/dist target/release/stead
 
-packages-test: $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
+packages-test: web/node_modules/.package-lock.json docs/node_modules/.package-lock.json $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap debootstrap ip:iproute2" SANDBOX_TOOLS=
 	STEAD_BIN=$(or $(STEAD_BIN),target/release/stead) tests/packages/run
 
