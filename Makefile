@@ -26,7 +26,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test manifests deploy-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -53,7 +53,7 @@ web/node_modules/.package-lock.json: web/package-lock.json
 test: tools web nextest ## run all tests
 	$(CARGO) fmt --all --check
 	@$(MAKE) --no-print-directory --jobs=2 test-bin installs
-	@$(MAKE) --no-print-directory rust check-web book sdk mcp browser screen
+	@$(MAKE) --no-print-directory rust check-web book sdk mcp browser screen deploy-test
 	@echo "all tests passed"
 
 installs: docs/node_modules/.package-lock.json sdk/typescript/node_modules/.package-lock.json python chromium firefox
@@ -170,9 +170,15 @@ dist: web build ## build the packages of a release into dist/
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap" SANDBOX_TOOLS=
 	packaging/dist target/release/stead
 
-packages-test: $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
+packages-test: web/node_modules/.package-lock.json docs/node_modules/.package-lock.json $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap debootstrap ip:iproute2" SANDBOX_TOOLS=
 	STEAD_BIN=$(or $(STEAD_BIN),target/release/stead) tests/packages/run
+
+manifests: python ## render deploy/kubernetes from the Helm chart
+	tests/deploy/run --write
+
+deploy-test: test-bin python ## check the Helm chart, the manifests and the Compose file
+	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/deploy/run; else echo "deploy: no python3; skipped"; fi
 
 upgrade-test: $(if $(STEAD_BIN),,test-bin) ## take over homes and running shells of earlier VERSIONS, which are built once
 	STEAD_BIN=$(or $(STEAD_BIN),$(TEST_BIN)) tests/upgrade/run $(VERSIONS)

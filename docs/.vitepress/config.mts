@@ -130,6 +130,7 @@ export default defineConfig({
           page("Run long commands", "/how-to/long-commands"),
           page("Resume a stream", "/how-to/streams"),
           page("Limit a sandbox", "/how-to/sandboxes"),
+          page("Run in Kubernetes", "/how-to/kubernetes"),
           page("Connect MCP clients", "/mcp"),
           page("Use agent frameworks", "/agents"),
           page("Choose a provider", "/providers"),

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGING = ROOT / "packaging"
@@ -22,6 +23,21 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 NODE = {"x86_64": "x64", "aarch64": "arm64"}
 PT_INTERP = 3
+# What the pages of the book load of the npm packages that build it. Their browser code is what the theme of VitePress imports.
+BOOK_PACKAGES = (
+    "@vue/reactivity",
+    "@vue/runtime-core",
+    "@vue/runtime-dom",
+    "@vue/shared",
+    "@vueuse/core",
+    "@vueuse/integrations",
+    "@vueuse/shared",
+    "focus-trap",
+    "mark.js",
+    "minisearch",
+    "tabbable",
+    "vitepress",
+)
 LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|notice|copyright)")
 
 
@@ -61,13 +77,15 @@ class Release:
         self.machine = machine_of(binary)
         given = os.environ.get("SOURCE_DATE_EPOCH")
         self.epoch = int(given or run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
-        metadata = json.loads(run("cargo", "metadata", "--format-version=1", "--locked", cwd=ROOT))
+        # Without the crates of other systems.
+        platform_only = f"--filter-platform={self.machine}-unknown-linux-gnu"
+        metadata = json.loads(run("cargo", "metadata", "--format-version=1", "--locked", platform_only, cwd=ROOT))
         self._packages = {package["id"]: package for package in metadata["packages"]}
         self._resolved = {node["id"]: node for node in metadata["resolve"]["nodes"]}
         self._root = metadata["resolve"]["root"]
         self.version = self._packages[self._root]["version"]
         self.binary = self._stripped(binary)
-        self.components = [*self._runtimes(), *self._crates(), *self._web_packages()]
+        self.components = [*self._runtimes(), *self._crates(), *self._web_packages(), *self._book_packages()]
 
     @property
     def environment(self):
@@ -77,15 +95,16 @@ class Release:
         """Returns an empty directory that is removed after the build."""
         return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.work))
 
-    def finish(self, name, content, components=None):
-        """Writes an artefact and its SBOM. By default it contains what is in the binary."""
+    def finish(self, name, content, components=None, purl=None):
+        """Writes an artefact and its SBOM. By default it contains what is in the binary, and is in no registry."""
         path = self.directory / name
         if isinstance(content, bytes):
             path.write_bytes(content)
         else:
             shutil.copyfile(content, path)
         print(f"dist: {name} ({path.stat().st_size / 1e6:.1f} MB)", flush=True)
-        bom = self._sbom(path, self.components if components is None else components)
+        purl = purl or package_url("generic", "stead", self.version)
+        bom = self._sbom(path, purl, self.components if components is None else components)
         (self.directory / f"{name}.cdx.json").write_text(json.dumps(bom, indent=1) + "\n")
 
     def _stripped(self, binary):
@@ -124,6 +143,15 @@ class Release:
                 name = path.split("node_modules/")[-1]
                 yield component("npm", name, package["version"], package.get("license"), ROOT / "web" / path)
 
+    def _book_packages(self):
+        """Returns the npm packages whose code is in the pages of the book."""
+        packages = json.loads((ROOT / "docs/package-lock.json").read_text())["packages"]
+        for name in BOOK_PACKAGES:
+            path = f"node_modules/{name}"
+            if path not in packages:
+                sys.exit(f"dist: the book no longer uses {name}; correct BOOK_PACKAGES")
+            yield component("npm", name, packages[path]["version"], packages[path].get("license"), ROOT / "docs" / path)
+
     def _runtimes(self):
         """Returns the libraries that the compilers link into the binary."""
         rust = run("rustc", "--version").decode().split()[1]
@@ -141,7 +169,7 @@ class Release:
                 parts += [text.read_text(errors="replace") for text in texts]
         return "\n".join(parts).encode()
 
-    def _sbom(self, path, components):
+    def _sbom(self, path, purl, components):
         """Returns the description of an artefact as CycloneDX 1.6."""
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         product = {
@@ -149,12 +177,17 @@ class Release:
             "bom-ref": path.name,
             "name": path.name,
             "version": self.version,
+            "purl": purl,
             "licenses": [{"license": {"id": "Apache-2.0"}}],
             "hashes": [{"alg": "SHA-256", "content": digest}],
         }
         described = []
         for one in components:
-            entry = {"type": "library", "bom-ref": one["purl"], "name": one["name"], "version": one["version"]}
+            entry = {"type": "library", "bom-ref": one["purl"], "name": one["name"]}
+            if one["version"]:
+                entry["version"] = one["version"]
+            if one["range"]:
+                entry["properties"] = [{"name": "stead:required-versions", "value": one["range"]}]
             if one["license"]:
                 entry["licenses"] = [{"expression": one["license"]}]
             described.append({**entry, "purl": one["purl"]})
@@ -216,9 +249,19 @@ class Release:
             os.utime(path, (self.epoch, self.epoch), follow_symlinks=False)
 
 
+def package_url(kind, name, version=None):
+    """Returns the package URL of a package; without a version, that of all its versions."""
+    name = urllib.parse.quote(name, safe="/")
+    return f"pkg:{kind}/{name}" + (f"@{urllib.parse.quote(version, safe=':')}" if version else "")
+
+
 def component(kind, name, version, licence, folder):
-    escaped = name.replace("@", "%40")
     # Old manifests separate alternatives by a slash.
     licence = re.sub(r"\s*/\s*", " OR ", licence) if licence else None
-    return {"name": name, "version": version, "license": licence, "folder": folder,
-            "purl": f"pkg:{kind}/{escaped}@{version}"}  # fmt: skip
+    purl = package_url(kind, name, version)
+    return {"name": name, "version": version, "range": None, "license": licence, "folder": folder, "purl": purl}
+
+
+def requirement(kind, name, versions):
+    """A package that the installation gets from its registry, in one of a range of versions."""
+    return {**component(kind, name, None, None, None), "range": versions}

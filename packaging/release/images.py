@@ -73,7 +73,7 @@ def debian_packages(layer, release):
     found = []
     for paragraph in status.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line and line[0] != " ")
-        found.append(component("deb/debian", fields["Package"], fields["Version"].replace("+", "%2B"), None, None))
+        found.append(component("deb/debian", fields["Package"], fields["Version"], None, None))
     return found
 
 

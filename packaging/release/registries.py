@@ -4,13 +4,14 @@ import base64
 import hashlib
 import io
 import json
+import re
 import shutil
 import stat
 import sys
 import tomllib
 import zipfile
 
-from .contents import NODE, PACKAGING, ROOT, SUMMARY, component, run, squeeze
+from .contents import NODE, PACKAGING, ROOT, SUMMARY, package_url, requirement, run, squeeze
 from .packages import tar
 
 SKIPPED = shutil.ignore_patterns("node_modules", "dist", "build", "__pycache__", ".*")
@@ -48,7 +49,8 @@ def wheel(release):
             entry.external_attr = (stat.S_IFREG | (0o755 if "/scripts/" in name else 0o644)) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
-    release.finish(f"stead-{release.version}-py3-none-{'.'.join(tags)}.whl", packed.getvalue())
+    purl = package_url("pypi", "stead", release.version)
+    release.finish(f"stead-{release.version}-py3-none-{'.'.join(tags)}.whl", packed.getvalue(), purl=purl)
 
 
 def npm(release):
@@ -78,7 +80,8 @@ def pack(release, manifest, files, components):
         (place / name).write_bytes(content)
         (place / name).chmod(0o755 if name.startswith("stead") else 0o644)
     name = f"{manifest['name'].lstrip('@').replace('/', '-')}-{release.version}.tgz"
-    release.finish(name, squeeze(tar(release, place, "package")), components)
+    purl = package_url("npm", manifest["name"], manifest["version"])
+    release.finish(name, squeeze(tar(release, place, "package")), components, purl)
 
 
 def python_client(release):
@@ -90,8 +93,9 @@ def python_client(release):
     run(*command, cwd=place, env=environment)
     [path] = built.glob("*.whl")
     project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
-    needed = [requirement.partition(">=") for requirement in project["dependencies"]]
-    release.finish(path.name, path, [component("pypi", name, f">={version}", None, None) for name, _, version in needed])
+    needed = [re.fullmatch(r"([A-Za-z0-9._-]+)(.*)", one).groups() for one in project["dependencies"]]
+    needed = [requirement("pypi", name, versions) for name, versions in needed]
+    release.finish(path.name, path, needed, package_url("pypi", project["name"], project["version"]))
 
 
 def typescript_client(release):
@@ -104,7 +108,8 @@ def typescript_client(release):
     built = release.scratch("pack")
     run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", built, cwd=place)
     [path] = built.iterdir()
-    release.finish(path.name, path, [])
+    manifest = json.loads((place / "package.json").read_text())
+    release.finish(path.name, path, [], package_url("npm", manifest["name"], manifest["version"]))
 
 
 def copy_of(release, folder):

@@ -35,10 +35,22 @@ tour_continues
 dpkg -r stead >/tmp/dpkg 2>&1 || fail "remove: $(cat /tmp/dpkg)"
 wait_for "end of all processes" sh -c '. /packages/lib.sh; [ -z "$(processes)" ]'
 [ -e /var/lib/stead/stead.db ] || fail "removing the package removed its data"
+[ -z "$(ls -A /dev/shm)" ] || fail "removing the package left $(find /dev/shm)"
 dpkg -i /packages/stead.deb >/tmp/dpkg 2>&1 || fail "installing again: $(cat /tmp/dpkg)"
 start
 same "a shell after removal and installation" "hello from test in /tmp" "$(stead exec --thread tour -- greet)"
+# The user of the other service has a shell, too, whose files are in memory.
+as_user() {
+  setpriv --reuid stead --regid stead --clear-groups \
+    env STEAD_HOME=/var/lib/stead-nonroot STEAD_PROVIDER=local STEAD_LISTEN=127.0.0.1:7833 "$@"
+}
+as_user stead serve >>"$log" 2>&1 &
+wait_for "server of the user stead" as_user stead status
+same "a command of the user stead" stead "$(as_user stead exec -- 'id -un')"
+memory=/dev/shm/.stead-$(id -u stead)
+[ -n "$(ls "$memory")" ] || fail "the shell of the user stead has no files in $memory"
 dpkg -P stead >/tmp/dpkg 2>&1 || fail "purge: $(cat /tmp/dpkg)"
 wait_for "end of all processes" sh -c '. /packages/lib.sh; [ -z "$(processes)" ]'
+[ -z "$(ls -A /dev/shm)" ] || fail "purging left $(find /dev/shm)"
 files >/tmp/after
 diff /tmp/before /tmp/after || fail "purging left files or users"
