@@ -19,7 +19,9 @@ CUTS ?= 200
 # Options of `make flaky`.
 TEST ?=
 N ?= 50
-CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors,clock
+CHAOS_PROVIDER ?= local
+# A full disk and a failing fsync need root.
+CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors,clock$(shell [ "$$(id -u)" != 0 ] || echo ,disk,fsync)
 CHAOS_BIN ?= target/release/stead
 # Programs that some tests need; a test without its program is skipped with a message.
 TOOLS := zsh busybox tmux strace
@@ -204,7 +206,7 @@ chaos-build:
 	$(CARGO) build --release -p chaos
 
 chaos: build chaos-build ## run random operations under faults for SECONDS (1800) and check the histories; SEED replays a run
-	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
+	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --provider $(CHAOS_PROVIDER) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
 
 power-cut: build chaos-build ## simulate CUTS (200) power cuts at random block writes; needs root
 	$(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 20 --cuts $(CUTS) $(if $(SEED),--seed $(SEED))
