@@ -28,7 +28,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-door bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -188,6 +188,9 @@ bench-terminals: build ## benchmark terminals and commands against tmux and node
 
 bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
 	benches/containers
+
+bench-door: build ## measure how fast the owner is served while 3,300 requests of strangers are open
+	benches/door
 
 bench-sdk: build ## benchmark the server with E2B's Python SDK, and our SDKs against plain requests
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
