@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::engines;
 use crate::world::{PUBLIC, World};
 
 #[test]
@@ -35,9 +36,8 @@ fn connections_end_when_the_rules_no_longer_allow_them() {
 }
 
 /// The machine tracks every connection in one table, which is full at some point.
-#[test]
-fn a_sandbox_has_no_more_connections_than_its_share() {
-    let Some(world) = World::new(&["--set", "sandbox.egress=public"]) else { return };
+fn has_no_more_connections_than_its_share(arguments: &[&str]) {
+    let Some(world) = World::new(arguments) else { return };
     let sandbox = world.sandbox("many");
     let sent = sandbox.run(&format!(
         "perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 17) or die; my $n = 0; \
@@ -46,6 +46,21 @@ fn a_sandbox_has_no_more_connections_than_its_share() {
         PUBLIC[0]
     ));
     let sent: u32 = sent.parse().unwrap();
-    assert!((3000..=4096).contains(&sent), "{sent} connections were made");
+    assert!((3000..=4096).contains(&sent), "{sent} connections were made with {arguments:?}");
     assert_eq!(sandbox.run("echo goes on"), "goes on\n");
+}
+
+#[test]
+fn a_sandbox_has_no_more_connections_than_its_share() {
+    has_no_more_connections_than_its_share(&["--set", "sandbox.egress=public"]);
+}
+
+#[test]
+fn a_container_has_no_more_connections_than_its_share() {
+    for (_, engine) in engines() {
+        let host = format!("docker.host={}", engine.address());
+        let container = ["--provider", "docker", "--set", &host];
+        let egress = ["--set", "sandbox.egress=public"];
+        has_no_more_connections_than_its_share(&[&container[..], &egress].concat());
+    }
 }
