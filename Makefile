@@ -19,14 +19,16 @@ CUTS ?= 200
 # Options of `make flaky`.
 TEST ?=
 N ?= 50
-CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors,clock
+CHAOS_PROVIDER ?= local
+# A full disk and a failing fsync need root.
+CHAOS_FAULTS ?= kill,term,host-kill,shell-kill,vanish,stop,descriptors,clock$(shell [ "$$(id -u)" != 0 ] || echo ,disk,fsync)
 CHAOS_BIN ?= target/release/stead
 # Programs that some tests need; a test without its program is skipped with a message.
 TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
 
-.PHONY: help run build dist packages-test manifests deploy-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test manifests deploy-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-door bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -193,6 +195,9 @@ bench-terminals: build ## benchmark terminals and commands against tmux and node
 bench-containers: build tools ## benchmark a new thread in Docker and Podman against the engines alone
 	benches/containers
 
+bench-door: build ## measure how fast the owner is served while 3,300 requests of strangers are open
+	benches/door
+
 bench-sdk: build ## benchmark the server with E2B's Python SDK, and our SDKs against plain requests
 	STEAD_BIN=$(CURDIR)/target/release/stead tests/sdk/run --bench
 	STEAD_BIN=$(CURDIR)/target/release/stead npm --prefix sdk/typescript run --silent bench
@@ -210,7 +215,7 @@ chaos-build:
 	$(CARGO) build --release -p chaos
 
 chaos: build chaos-build ## run random operations under faults for SECONDS (1800) and check the histories; SEED replays a run
-	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
+	$(RELEASE)/chaos --bin $(CHAOS_BIN) --seconds $(SECONDS) --provider $(CHAOS_PROVIDER) --faults $(CHAOS_FAULTS) $(if $(SEED),--seed $(SEED))
 
 power-cut: build chaos-build ## simulate CUTS (200) power cuts at random block writes; needs root
 	$(RELEASE)/chaos power-cut --bin $(CHAOS_BIN) --clients 4 --seconds 20 --cuts $(CUTS) $(if $(SEED),--seed $(SEED))

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::engines;
 use crate::world::{PUBLIC, World};
 
 #[test]
@@ -35,9 +36,8 @@ fn connections_end_when_the_rules_no_longer_allow_them() {
 }
 
 /// The machine tracks all connections in one table of a fixed size.
-#[test]
-fn the_connections_of_a_sandbox_are_bounded() {
-    let Some(world) = World::new(&["--set", "sandbox.egress=public"]) else { return };
+fn connections_are_bounded(arguments: &[&str]) {
+    let Some(world) = World::new(arguments) else { return };
     let sandbox = world.sandbox("many");
     let sent = sandbox.run(&format!(
         "perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 17) or die; my $n = 0; \
@@ -46,6 +46,21 @@ fn the_connections_of_a_sandbox_are_bounded() {
         PUBLIC[0]
     ));
     let sent: u32 = sent.parse().unwrap();
-    assert!((3000..=4096).contains(&sent), "{sent} connections were made");
+    assert!((3000..=4096).contains(&sent), "{sent} connections were made with {arguments:?}");
     assert_eq!(sandbox.run("echo works"), "works\n");
+}
+
+#[test]
+fn the_connections_of_a_sandbox_are_bounded() {
+    connections_are_bounded(&["--set", "sandbox.egress=public"]);
+}
+
+#[test]
+fn the_connections_of_a_container_are_bounded() {
+    for (_, engine) in engines() {
+        let host = format!("docker.host={}", engine.address());
+        let container = ["--provider", "docker", "--set", &host];
+        let egress = ["--set", "sandbox.egress=public"];
+        connections_are_bounded(&[&container[..], &egress].concat());
+    }
 }

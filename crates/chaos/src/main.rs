@@ -16,7 +16,8 @@ Options:
   --clients N       number of clients (default: 8)
   --provider NAME   local, namespace, or e2b: another server as the vendor (default: local)
   --faults LIST     kill, term, host-kill, stop, shell-kill, vanish, disk, descriptors, fsync,
-                    clock, vendor, separated by commas, or all or none (default: kill,term,host-kill,shell-kill,vanish)
+                    clock, vendor, separated by commas; all (but vendor) or none
+                    (default: kill,term,host-kill,shell-kill,vanish)
   --cuts N          number of power cuts (default: 200)
   --dir PATH        parent of the run's directory (default: the directory for temporary files)
 ";

@@ -40,6 +40,12 @@ impl Report {
         *self.counts.lock().entry(what.into()).or_default() += 1;
     }
 
+    /// Returns the value of a counter.
+    #[must_use]
+    pub fn counted(&self, what: &str) -> u64 {
+        self.counts.lock().get(what).copied().unwrap_or(0)
+    }
+
     /// Records a violation and prints it at once.
     pub fn violation(&self, kind: &'static str, key: impl Into<String>, detail: impl Into<String>) {
         let violation = Violation { kind, key: key.into(), detail: detail.into() };

@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,7 +20,7 @@ use crate::{
     client::{ChaosClient, FileAccess, World},
     fault::{Fault, Injector},
     http::{Http, HttpRequest},
-    leftovers::Traces,
+    leftovers::{Remaining, Traces},
     plan::{self, REGISTER_THREADS},
     register::{self, RegisterAction, RegisterOperation},
     report::Report,
@@ -56,6 +59,9 @@ pub struct Options {
 /// # Errors
 /// If the server does not start or restart.
 pub fn run(options: &Options) -> Result<usize> {
+    for fault in &options.faults {
+        fault.check(&options.provider)?;
+    }
     let directory = RunDirectory::create(&options.parent)?;
     println!("directory {}", directory.path().display());
     let small = options.faults.contains(&Fault::Disk).then(|| SmallHome::mount(&directory));
@@ -105,52 +111,81 @@ fn run_in(options: &Options, directory: &RunDirectory, report: &Arc<Report>) -> 
     for index in 0..options.clients {
         clients.push(ChaosClient::new(world.clone(), index)?);
     }
-    let mut injector = Injector {
+    let injector = Injector {
         server: server.clone(),
         directory: instances.clone(),
         vendor: vendor.clone(),
         report: report.clone(),
-        traces: Traces::default(),
     };
-    injector.traces.collect(instances);
-    let started = Instant::now();
-    let deadline = started + options.duration;
-    let vanishing = options.faults.contains(&Fault::Vanish);
-    let injected = std::thread::scope(|scope| {
-        for client in &mut clients {
-            scope.spawn(|| client.run(options.seed, vanishing, deadline));
-        }
-        injector.run(options.seed, &options.faults, deadline)
-    });
-    injected?;
-    println!("clients ran for {:.0?}; verifying", started.elapsed());
+    let traces = Traces::default();
+    let (clients_ended, all_ended) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for client in &mut clients {
-            scope.spawn(|| client.verify());
+        scope.spawn(|| traces.sample(instances, &all_ended));
+        let worked = work(options, &injector, &mut clients, &clients_ended);
+        if worked.is_ok() {
+            verify(&mut clients);
+            check_histories(&world);
         }
-    });
-    check_histories(&world);
-    injector.traces.collect(instances);
-    delete_everything(&http, &world, report)?;
+        let deleted = worked.and_then(|()| delete_everything(&http, &world, report));
+        all_ended.store(true, Ordering::Relaxed);
+        deleted
+    })?;
     let vendor_pid = vendor.as_ref().and_then(|vendor| vendor.pid());
     let servers: Vec<i32> = server.lock().pid().into_iter().chain(vendor_pid).collect();
-    for left in injector.traces.wait_until_gone(directory, &servers) {
+    for left in traces.wait_until_gone(directory, Remaining::Servers(&servers)) {
         report.violation("leftover", "machine", left);
     }
     if let Some(vendor) = &vendor {
-        for left in injector.traces.wait_until_gone(vendor.directory(), &servers) {
+        for left in traces.wait_until_gone(vendor.directory(), Remaining::Servers(&servers)) {
             report.violation("leftover", "vendor", left);
         }
         for left in vendor.sandboxes()? {
             report.violation("leftover", "vendor", format!("sandbox {left}"));
         }
     }
-    let mut server = server.lock();
-    match server.stop() {
+    match server.lock().stop() {
         Some(duration) => println!("SIGTERM took {duration:.1?}"),
         None => report.violation("stop", "server", "SIGTERM did not end it within 60 s"),
     }
+    if vendor.is_none() {
+        for left in traces.wait_until_gone(directory, Remaining::Nothing) {
+            report.violation("leftover", "machine after the end of the server", left);
+        }
+    }
     Ok(())
+}
+
+/// Runs the clients while faults are injected.
+fn work(
+    options: &Options,
+    injector: &Injector,
+    clients: &mut [ChaosClient],
+    ended: &AtomicBool,
+) -> Result<()> {
+    let started = Instant::now();
+    let vanishing = options.faults.contains(&Fault::Vanish);
+    let injected = std::thread::scope(|scope| {
+        for client in clients.iter_mut() {
+            scope.spawn(|| client.run(options.seed, vanishing, ended));
+        }
+        let injected = injector.run(options.seed, &options.faults, started + options.duration);
+        ended.store(true, Ordering::Relaxed);
+        injected
+    });
+    println!("clients ran for {:.0?}; verifying", started.elapsed());
+    if vanishing && injector.report.counted(&Fault::Vanish.counter()) == 0 {
+        let name = Fault::Vanish.name();
+        injector.report.violation("fault", name, "was asked for and never happened");
+    }
+    injected
+}
+
+fn verify(clients: &mut [ChaosClient]) {
+    std::thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(|| client.verify());
+        }
+    });
 }
 
 fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<World> {

@@ -61,32 +61,29 @@ impl RunDirectory {
         self.0.join("home")
     }
 
-    /// Returns the directories of instances that exist now, without the pool's.
+    /// Returns the directories of instances that exist now, with the pool's.
     #[must_use]
     pub fn instances(&self) -> Vec<PathBuf> {
         ["run", "sandboxes"]
             .iter()
             .flat_map(|part| fs::read_dir(self.home().join(part)).into_iter().flatten().flatten())
             .map(|entry| entry.path())
-            .filter(|path| {
-                path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("inst"))
-            })
+            .filter(|path| path.is_dir())
             .collect()
     }
 
-    /// Returns the pids of hosts that run now.
+    /// Returns the pids of the hosts of leases that run now.
     #[must_use]
     pub fn hosts(&self) -> Vec<i32> {
         let mut pids = Vec::new();
-        for instance in self.instances() {
+        for instance in self.instances().into_iter().filter(|path| !is_warm(path)) {
             if let Ok(pid) = fs::read_to_string(instance.join("host.pid")) {
                 // A file that outlived its host may have the pid of an unrelated process.
                 let pid = pid.trim().parse::<i32>().ok();
                 pids.extend(pid.filter(|pid| is_host_of(*pid, &instance)));
                 continue;
             }
-            let Some(name) = instance.file_name().and_then(|name| name.to_str()) else { continue };
-            for cgroup in cgroups(name) {
+            for cgroup in cgroups(&cgroup_name(&instance)) {
                 let Ok(procs) = fs::read_to_string(cgroup.join("cgroup.procs")) else { continue };
                 // The launcher and the host are the first processes of a sandbox; shells come later.
                 pids.extend(
@@ -98,6 +95,21 @@ impl RunDirectory {
         pids.dedup();
         pids
     }
+}
+
+/// Returns whether a path belongs to the pool of a server, which keeps sandboxes ready.
+#[must_use]
+pub fn is_warm(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("warm-"))
+}
+
+/// Returns the name of the cgroup of an instance: one that came from the pool keeps the name it had there.
+#[must_use]
+pub fn cgroup_name(instance: &Path) -> String {
+    let label = fs::read(instance.join("label")).unwrap_or_default();
+    let label: serde_json::Value = serde_json::from_slice(&label).unwrap_or_default();
+    let directory = instance.file_name().unwrap_or_default().to_string_lossy();
+    label["name"].as_str().unwrap_or(&directory).to_owned()
 }
 
 fn is_host_of(pid: i32, instance: &Path) -> bool {
@@ -130,11 +142,9 @@ pub fn cgroups(instance: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Sends a signal; a process that has already exited is not an error.
-pub fn signal(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, signal);
-    }
+/// Sends a signal. Returns `false` if the process has already exited.
+pub fn signal(pid: i32, signal: Signal) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 /// A server process that can be restarted.
@@ -146,8 +156,6 @@ pub struct Server {
     arguments: Vec<String>,
     address: SocketAddr,
     child: Option<Child>,
-    /// The wall-clock offset of the next process, in seconds.
-    pub clock_offset: i64,
 }
 
 impl Server {
@@ -161,16 +169,30 @@ impl Server {
         provider: &str,
         arguments: Vec<String>,
     ) -> Result<Server> {
-        let mut server = Server {
+        let mut server = Server::new(binary, directory, provider, arguments)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Creates a server that does not run yet.
+    ///
+    /// # Errors
+    /// If there is no free port, or its directory cannot be written to.
+    pub fn new(
+        binary: &Path,
+        directory: &RunDirectory,
+        provider: &str,
+        arguments: Vec<String>,
+    ) -> Result<Server> {
+        let server = Server {
             binary: binary.to_owned(),
             directory: directory.clone(),
             provider: provider.to_owned(),
             arguments,
             address: free_address()?,
             child: None,
-            clock_offset: 0,
         };
-        server.restart()?;
+        server.set_clock_offset(0)?;
         Ok(server)
     }
 
@@ -188,7 +210,7 @@ impl Server {
             .args(&self.arguments)
             .env("HOME", self.directory.path().join("person"))
             .env("STEAD_PROVIDER", &self.provider)
-            .env("STEAD_CLOCK_OFFSET", self.clock_offset.to_string())
+            .env("STEAD_CLOCK_FILE", self.clock_file())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -213,6 +235,20 @@ impl Server {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Lets the wall clock of the server be `seconds` ahead, from now on.
+    ///
+    /// # Errors
+    /// If the file that the server reads cannot be replaced.
+    pub fn set_clock_offset(&self, seconds: i64) -> Result<()> {
+        let unfinished = self.clock_file().with_extension("unfinished");
+        fs::write(&unfinished, seconds.to_string())?;
+        Ok(fs::rename(unfinished, self.clock_file())?)
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.directory.path().join("clock")
     }
 
     /// Returns a client with the token.

@@ -5,7 +5,10 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,7 @@ pub struct SandboxVendor {
     directory: RunDirectory,
     proxy: SocketAddr,
     mood: Arc<Mutex<(VendorMood, Rng)>>,
+    affected: Arc<AtomicU64>,
 }
 
 impl SandboxVendor {
@@ -68,14 +72,15 @@ impl SandboxVendor {
         let listener = TcpListener::bind(free_address()?).context("the vendor's proxy")?;
         let proxy = listener.local_addr()?;
         let mood = Arc::new(Mutex::new((VendorMood::Good, Rng::new(seed, &[7]))));
-        let moods = mood.clone();
+        let affected = Arc::new(AtomicU64::new(0));
+        let (moods, counter) = (mood.clone(), affected.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let moods = moods.clone();
-                std::thread::spawn(move || drop(pass(client, to, proxy, &moods)));
+                let (moods, counter) = (moods.clone(), counter.clone());
+                std::thread::spawn(move || drop(pass(client, to, proxy, &moods, &counter)));
             }
         });
-        Ok(SandboxVendor { server, directory, proxy, mood })
+        Ok(SandboxVendor { server, directory, proxy, mood, affected })
     }
 
     /// Returns the options of a server that runs its sandboxes here.
@@ -110,6 +115,12 @@ impl SandboxVendor {
         self.mood.lock().0 = mood;
     }
 
+    /// Returns how many requests have met a bad mood.
+    #[must_use]
+    pub fn affected(&self) -> u64 {
+        self.affected.load(Ordering::Relaxed)
+    }
+
     /// Returns the sandboxes that the vendor has.
     ///
     /// # Errors
@@ -129,6 +140,7 @@ fn pass(
     to: SocketAddr,
     own: SocketAddr,
     mood: &Mutex<(VendorMood, Rng)>,
+    affected_requests: &AtomicU64,
 ) -> io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let Some(head) = read_head(&mut reader, to)? else { return Ok(()) };
@@ -138,6 +150,9 @@ fn pass(
         let affected = rng.chance(AFFECTED_PERCENT);
         (if affected { *mood } else { VendorMood::Good }, Rng::new(rng.bits(), &[]))
     };
+    if mood != VendorMood::Good {
+        affected_requests.fetch_add(1, Ordering::Relaxed);
+    }
     let lost_before = mood == VendorMood::Lossy && rng.chance(50);
     let answer = match mood {
         VendorMood::Failing => Some(FAILURE),

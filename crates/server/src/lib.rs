@@ -58,6 +58,13 @@ pub async fn run(
     forbid_inspection();
     forbid_writing_by_others();
     settings.limits.connections = limit_connections(settings.limits.connections, descriptors);
+    if let Some(file) = base::clock::offset_file() {
+        tracing::warn!(
+            file = %file.display(),
+            "the wall clock of this server is WRONG on purpose: STEAD_CLOCK_FILE shifts it by the seconds in this \
+             file; unset the variable unless you test a clock that jumps"
+        );
+    }
     let home = Home::open(&settings.home)?;
     let tls = settings.tls_files().map(|files| tls::Tls::load(files, &settings.home));
     let tls = tls.transpose()?.map(Arc::new);

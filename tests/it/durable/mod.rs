@@ -2,6 +2,7 @@
 
 mod budgets;
 mod chain;
+mod clock;
 mod damage;
 mod exhaustion;
 mod orphans;

@@ -8,7 +8,10 @@ mod own_state;
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -18,7 +21,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::{
-    http::{Http, HttpFailure, HttpRequest, HttpResponse},
+    fault::Fault,
+    http::{Http, HttpFailure, HttpRequest, HttpResponse, Vanish},
     ledger::{Expected, Ledger},
     plan::{self, FILES, PlannedAction, PlannedStep, ReadBy, VARIABLES, WriteBy},
     register::{self, INITIAL, RegisterOperation, WriteOutcome},
@@ -116,6 +120,18 @@ impl World {
         Ok(TestThread { name: name.to_owned(), terminal })
     }
 
+    /// Sends a request and counts the client's disconnection, if there is one.
+    fn send(
+        &self,
+        request: &HttpRequest,
+        vanish: Option<Vanish>,
+    ) -> Result<HttpResponse, HttpFailure> {
+        if vanish.is_some() {
+            self.report.count(Fault::Vanish.counter());
+        }
+        self.http.send(request, vanish)
+    }
+
     fn record(&self, key: String, operation: RegisterOperation) {
         self.histories.lock().entry(key).or_default().push(operation);
     }
@@ -150,10 +166,10 @@ impl ChaosClient {
         Ok(ChaosClient { world, index, own, receipts: Vec::new(), own_state })
     }
 
-    /// Executes the plan until the deadline.
-    pub fn run(&mut self, seed: u64, vanishing: bool, deadline: Instant) {
+    /// Executes the plan until `ended`.
+    pub fn run(&mut self, seed: u64, vanishing: bool, ended: &AtomicBool) {
         for index in 0.. {
-            if Instant::now() >= deadline {
+            if ended.load(Ordering::Relaxed) {
                 break;
             }
             let step = plan::step(seed, self.index, index, vanishing);
@@ -244,7 +260,7 @@ impl ChaosClient {
         let mut vanish = step.vanish;
         let mut received = false;
         for _ in 0..MAX_ATTEMPTS {
-            let answer = self.world.http.send(&request, vanish.take());
+            let answer = self.world.send(&request, vanish.take());
             self.observe(&format!("POST {target} {body}"), &answer);
             match answer {
                 Ok(answer) if answer.status == 200 => return Ran::Ended(answer.json()),
@@ -370,7 +386,7 @@ impl ChaosClient {
 
     /// Sends a changing request without an idempotency key.
     fn change(&self, request: &HttpRequest, step: &PlannedStep) -> WriteOutcome {
-        let answer = self.world.http.send(request, step.vanish);
+        let answer = self.world.send(request, step.vanish);
         self.observe(&request.describe(), &answer);
         match answer {
             Ok(answer) if answer.is_success() => WriteOutcome::Done,

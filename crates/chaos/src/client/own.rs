@@ -87,7 +87,7 @@ impl ChaosClient {
         let Some((version, value)) = self.known_version(step.choice) else { return };
         let target = format!("/api/terminals/{}/rollback", self.own.terminal);
         let request = HttpRequest::new("POST", &target).json(&json!({"version": version}));
-        let answer = self.world.http.send(&request, step.vanish);
+        let answer = self.world.send(&request, step.vanish);
         self.observe(&target, &answer);
         match answer {
             Ok(answer) if answer.status == 200 => {
@@ -128,7 +128,7 @@ impl ChaosClient {
         let Some((version, value)) = self.known_version(step.choice) else { return };
         let target = format!("/api/terminals/{}/fork", self.own.terminal);
         let request = HttpRequest::new("POST", &target).json(&json!({"version": version}));
-        let answer = self.world.http.send(&request, step.vanish);
+        let answer = self.world.send(&request, step.vanish);
         self.observe(&target, &answer);
         let Ok(answer) = answer else { return };
         if answer.status != 201 {
@@ -147,7 +147,7 @@ impl ChaosClient {
 
     /// Deletes a resource, which must disappear for good soon after the acknowledgement.
     fn delete(&self, target: &str, step: &PlannedStep) {
-        let answer = self.world.http.send(&HttpRequest::new("DELETE", target), step.vanish);
+        let answer = self.world.send(&HttpRequest::new("DELETE", target), step.vanish);
         self.observe(&format!("DELETE {target}"), &answer);
         match answer {
             Ok(answer) if answer.is_success() => {}
@@ -390,7 +390,7 @@ impl ChaosClient {
     pub(super) fn share(&mut self, step: &PlannedStep) {
         let target = format!("/api/terminals/{}/shares", self.own.terminal);
         let request = HttpRequest::new("POST", &target).json(&json!({"name": plan::name(step.id)}));
-        let answer = self.world.http.send(&request, step.vanish);
+        let answer = self.world.send(&request, step.vanish);
         self.observe(&target, &answer);
         let Ok(answer) = answer else { return };
         if answer.status != 201 {
