@@ -173,8 +173,8 @@ pub(crate) async fn set_egress(
     }
     let failed = |source| ProviderError::failed("change the egress of a sandbox", source);
     let egress = serde_json::to_string(egress).map_err(|error| failed(error.into()))?;
-    let set = run_for_sandbox(executable, "reach", pid, &[egress.as_ref()]);
-    set.await.map(drop).map_err(failed)
+    let arguments = [egress.as_ref()];
+    run_for_sandbox(executable, "reach", pid, &arguments).await.map(drop).map_err(failed)
 }
 
 /// Replaces the rules in the network namespace of a process atomically. Connections that the new rules do
