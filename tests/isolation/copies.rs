@@ -137,20 +137,6 @@ fn threads_begin_with_a_snapshot_and_outlive_it() {
     assert_eq!(exec(&client, "a", "cat /opt/file")["stdout"], "of the snapshot\n");
 }
 
-#[test]
-fn a_sandbox_is_copied_while_a_program_inside_waits_for_its_disk_and_runs_on() {
-    let arguments = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=256k"];
-    let Some(world) = World::new(&arguments) else { return };
-    let client = world.server.client();
-    // More than a minute of writing at this rate.
-    let writes = "dd if=/dev/zero of=/opt/x bs=1M count=24 conv=fsync 2>/dev/null &
-        until [ \"$(stat -c %s /opt/x 2>/dev/null)\" -ge 8388608 ] 2>/dev/null; do sleep 0.1; done";
-    exec(&client, "writer", writes);
-    let target = format!("/api/leases/{}/snapshot", id(&lease(&client, "writer")));
-    client.post(&target, json!({"name": "written"})).expect(201);
-    assert_eq!(exec(&client, "writer", "wait; stat -c %s /opt/x")["stdout"], "25165824\n");
-}
-
 /// Where a fork can be cut short: by what it is about to do for the so manieth time.
 const CUTS: [(&str, u32); 6] = [
     ("fdatasync", 1),

@@ -1,5 +1,4 @@
-//! Good neighbours: who computes for long is kept off the first processors, and nobody writes to its
-//! disk faster than it may.
+//! Good neighbours: who computes for long is kept off the first processors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -134,42 +133,4 @@ fn a_sandbox_that_may_have_every_processor_is_kept_off_none() {
     // They are looked at together.
     part.has_processors(all - 1);
     assert_eq!(whole.processors(), all);
-}
-
-/// Lines of the file where version 1 has what the kernel may write to each device.
-fn bounds() -> Option<String> {
-    fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").ok()
-}
-
-/// What waits to be written is written by the end, at once: at the rate it has here that would take
-/// longer than a sandbox may take to end.
-#[test]
-fn a_disk_is_written_at_its_rate_until_the_end() {
-    let rate = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=512KiB"];
-    let Some(world) = World::new(&rate) else { return };
-    let Some(_) = bounds() else {
-        eprintln!("skipped: this machine's blkio controller is not of version 1");
-        return;
-    };
-    let slow = Seen::new(&world, "slow", json!({}));
-    let device = fs::read_to_string(slow.dir.join("device")).unwrap();
-    let device = device.split(' ').next().unwrap().to_owned();
-    let bound = format!("{device} 524288");
-    let own = slow.file("blkio", "blkio.throttle.write_bps_device", "io.max");
-    for said in [bounds().unwrap(), fs::read_to_string(own).unwrap()] {
-        assert!(said.lines().any(|line| line == bound), "{said:?} without {bound}");
-    }
-    // The kernel's note of whose bound that is.
-    let note = PathBuf::from(format!("/run/stead/{device}.pace.lock"));
-    assert_eq!(fs::read_to_string(&note).unwrap(), slow.name);
-    run(&world.server, "slow", "head -c 40M /dev/urandom > /root/much; echo written");
-    world.server.client().delete("/api/threads/slow").expect_success();
-    wait_for("the bound to be gone", || match fs::read_to_string(&note) {
-        Ok(name) if name == slow.name => Err(name),
-        _ => Ok(()),
-    });
-    wait_for("nothing to be left", || {
-        let disks = fs::read_dir(world.home.path().join("disks")).into_iter().flatten().count();
-        if disks == 0 && !slow.dir.exists() { Ok(()) } else { Err((disks, slow.dir.exists())) }
-    });
 }

@@ -91,13 +91,6 @@ fn a_server_killed_while_sandboxes_come_and_go_leaves_no_orphan() {
     });
     let orphans: Vec<_> = cgroups().intersection(&made).cloned().collect();
     assert!(orphans.is_empty(), "{orphans:?}");
-    // Nor is a loop device left slow that was the disk of one of them.
-    let notes =
-        names(Path::new("/run/stead")).into_iter().filter(|name| name.ends_with(".pace.lock"));
-    let notes =
-        notes.filter_map(|name| fs::read_to_string(Path::new("/run/stead").join(name)).ok());
-    let notes: Vec<String> = notes.filter(|name| made.contains(name)).collect();
-    assert!(notes.is_empty(), "{notes:?}");
     // The world is a network of its own: whatever wire is left in it is one of ours.
     wait_for("no wire to be left", || {
         let wires = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
