@@ -127,6 +127,7 @@ export default defineConfig({
         text: "How to",
         items: [
           page("Copy files in and out", "/how-to/files"),
+          page("Bring in a repository", "/how-to/repository"),
           page("Run long commands", "/how-to/long-commands"),
           page("Resume a stream", "/how-to/streams"),
           page("Limit a sandbox", "/how-to/sandboxes"),

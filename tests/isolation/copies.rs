@@ -142,20 +142,6 @@ fn threads_created_from_a_snapshot_outlive_it() {
 }
 
 #[test]
-fn a_sandbox_can_be_snapshotted_while_a_program_waits_for_its_disk() {
-    let arguments = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=256k"];
-    let Some(world) = World::new(&arguments) else { return };
-    let client = world.server.client();
-    // At this rate the write takes more than a minute.
-    let writes = "dd if=/dev/zero of=/opt/x bs=1M count=24 conv=fsync 2>/dev/null &
-        until [ \"$(stat -c %s /opt/x 2>/dev/null)\" -ge 8388608 ] 2>/dev/null; do sleep 0.1; done";
-    exec(&client, "writer", writes);
-    let target = format!("/api/leases/{}/snapshot", id(&lease(&client, "writer")));
-    client.post(&target, json!({"name": "written"})).expect(201);
-    assert_eq!(exec(&client, "writer", "wait; stat -c %s /opt/x")["stdout"], "25165824\n");
-}
-
-#[test]
 fn eight_snapshots_of_a_sandbox_at_the_same_time_all_end() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let client = world.server.client();

@@ -1,5 +1,4 @@
-//! The CPU governor keeps sandboxes that compute for a long time off the first CPU, and the disk rate limit holds
-//! until the end of a sandbox.
+//! The CPU governor keeps sandboxes that compute for a long time off the first CPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -135,42 +134,4 @@ fn a_sandbox_with_every_cpu_keeps_them() {
     // The governor checks both in the same pass.
     part.has_processors(all - 1);
     assert_eq!(whole.processors(), all);
-}
-
-/// Returns the write limits of all devices in cgroups v1, one per line.
-fn write_limits() -> Option<String> {
-    fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").ok()
-}
-
-/// When a sandbox ends, its limit is lifted so that dirty pages are written at once: at the limited rate that would
-/// take longer than the timeout for ending a sandbox.
-#[test]
-fn a_disk_is_written_at_its_rate_until_the_sandbox_ends() {
-    let rate = ["--set", "sandbox.egress=none", "--set", "sandbox.disk_rate=512KiB"];
-    let Some(world) = World::new(&rate) else { return };
-    let Some(_) = write_limits() else {
-        eprintln!("skipped: this machine's blkio controller is not of version 1");
-        return;
-    };
-    let slow = Observed::new(&world, "slow", json!({}));
-    let device = fs::read_to_string(slow.dir.join("device")).unwrap();
-    let device = device.split(' ').next().unwrap().to_owned();
-    let bound = format!("{device} 524288");
-    let own = slow.file("blkio", "blkio.throttle.write_bps_device", "io.max");
-    for limits in [write_limits().unwrap(), fs::read_to_string(own).unwrap()] {
-        assert!(limits.lines().any(|line| line == bound), "{limits:?} without {bound}");
-    }
-    // The lock file names the sandbox that the limit belongs to.
-    let lock = PathBuf::from(format!("/run/stead/{device}.pace.lock"));
-    assert_eq!(fs::read_to_string(&lock).unwrap(), slow.name);
-    run(&world.server, "slow", "head -c 40M /dev/urandom > /root/much; echo written");
-    world.server.client().delete("/api/threads/slow").expect_success();
-    wait_for("the limit to be lifted", || match fs::read_to_string(&lock) {
-        Ok(name) if name == slow.name => Err(name),
-        _ => Ok(()),
-    });
-    wait_for("everything to be removed", || {
-        let disks = fs::read_dir(world.home.path().join("disks")).into_iter().flatten().count();
-        if disks == 0 && !slow.dir.exists() { Ok(()) } else { Err((disks, slow.dir.exists())) }
-    });
 }

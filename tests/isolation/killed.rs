@@ -91,13 +91,6 @@ fn a_server_killed_while_sandboxes_are_created_and_deleted_leaves_no_orphan() {
     });
     let orphans: Vec<_> = cgroups().intersection(&made).cloned().collect();
     assert!(orphans.is_empty(), "{orphans:?}");
-    // The rate limit of each loop device was lifted.
-    let locks =
-        names(Path::new("/run/stead")).into_iter().filter(|name| name.ends_with(".pace.lock"));
-    let locks =
-        locks.filter_map(|name| fs::read_to_string(Path::new("/run/stead").join(name)).ok());
-    let locks: Vec<String> = locks.filter(|name| made.contains(name)).collect();
-    assert!(locks.is_empty(), "{locks:?}");
     // The test has a network namespace of its own, so every `veth` device in it is one of its sandboxes'.
     wait_for("all veth devices to be removed", || {
         let devices = fs::read_to_string("/proc/thread-self/net/dev").unwrap();

@@ -55,9 +55,9 @@ fn the_command_line_sets_limits() {
 }
 
 /// Writes a root file system with a few programs of this machine and their libraries.
-fn small_root(root: &Path) {
-    let mut files: BTreeSet<String> =
-        ["/bin/bash", "/bin/cat", "/bin/ls"].map(str::to_owned).into();
+pub fn small_root(root: &Path, more: &[&str]) {
+    let programs = ["/bin/bash", "/bin/cat", "/bin/ls"].iter().chain(more);
+    let mut files: BTreeSet<String> = programs.map(|program| (*program).to_owned()).collect();
     for program in files.clone() {
         let needs = Command::new("ldd").arg(&program).output().unwrap();
         let needs = String::from_utf8(needs.stdout).unwrap();
@@ -77,7 +77,7 @@ fn a_sandbox_is_created_from_an_imported_image() {
     let Some(world) = World::new(&["--set", "sandbox.egress=none"]) else { return };
     let home = world.home.path();
     let root = home.join("small");
-    small_root(&root);
+    small_root(&root, &[]);
     let archive = home.join("small.tar");
     let packed =
         Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();

@@ -9,6 +9,7 @@ mod abuse;
 mod again;
 mod copies;
 mod cpu_governor;
+mod disk_governor;
 mod egress_log;
 #[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
 #[path = "../it/harness/mod.rs"]

@@ -1,12 +1,14 @@
 //! Root in a sandbox installs packages and manages users without effect on the machine.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, has_sandboxes};
+use crate::harness::{Client, Home, Server, has_sandboxes, run};
+use crate::machine::small_root;
 use crate::world::{Sandbox, World};
 
 /// The first user id of directories that sandboxes share with the machine.
@@ -162,6 +164,90 @@ fn files_written_by_the_api_belong_to_root_inside() {
     client.post("/api/threads/files/fs/move", renamed).expect_success();
     assert_eq!(sandbox.run("cat /srv/d/b; stat -c %u:%g /srv/d"), "textmore\n0:0\n");
     assert!(!PathBuf::from("/usr/local/share/probe").exists());
+
+    // A file request wakes the sandbox, whether it was paused or suspended.
+    let lease = client.get("/api/threads/files/lease").expect(200)["lease_id"].clone();
+    for verb in ["pause", "suspend"] {
+        let target = format!("/api/leases/{}/{verb}", lease.as_str().unwrap());
+        client.post(&target, json!({})).expect(200);
+        let read = client.get("/api/threads/files/fs/read?path=/srv/d/b");
+        assert_eq!((read.status, read.text()), (200, "textmore\n".to_owned()), "{verb}");
+        assert_eq!(client.get("/api/threads/files/lease").expect(200)["state"], "running");
+    }
+}
+
+#[test]
+fn root_is_root_in_an_image_too() {
+    let Some(world) = world() else { return };
+    let root = world.home.path().join("source");
+    small_root(&root, &["/usr/bin/id", "/usr/bin/mv", "/usr/bin/setpriv"]);
+    let program = root.join("usr/bin/rid");
+    fs::copy("/usr/bin/id", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::write(root.join("usr/one"), "shared\n").unwrap();
+    fs::hard_link(root.join("usr/one"), root.join("usr/two")).unwrap();
+    let (home, source) = (world.home.path().to_str().unwrap(), root.to_str().unwrap());
+    let imported = run(&["image", "import", "tools", source], &[("STEAD_HOME", home)]);
+    assert!(imported.status.success(), "{imported:?}");
+
+    let client = world.server.client();
+    let check = |thread: &str, settings: Value, command: &str, expected: &str| {
+        let body = json!({"provider": "namespace", "sandbox": settings});
+        client.put(&format!("/api/threads/{thread}"), body).expect_success();
+        let receipt = exec(&client, thread, command);
+        assert_eq!(receipt["stdout"], expected, "{thread}: {command}: {receipt}");
+    };
+    let image = json!({"image": "tools"});
+    let user = "setpriv --reuid 1000 --regid 1000 --clear-groups";
+    check("image", image.clone(), &format!("{user} id -u; {user} /usr/bin/rid -u"), "1000\n0\n");
+    // Packages do this to programs with two names.
+    let rename = "echo more >> /usr/one; mv /usr/one /usr/three && cat /usr/two /usr/three";
+    check("image", image, rename, "shared\nshared\nmore\n");
+    let none = json!({"image": "tools", "capabilities": "none"});
+    check("none", none, "rid -u; cat /usr/one", "0\nshared\n");
+    let own = fs::metadata(world.home.path().join("images/tools/rootfs/usr/bin/rid")).unwrap();
+    assert_eq!(own.uid(), 0, "the image is not changed");
+}
+
+/// A wheel of pure Python: an archive with a module and its description.
+const WHEEL: &str = "cd /tmp && python3 - <<'EOF'
+import zipfile
+with zipfile.ZipFile('probe_wheel-1-py3-none-any.whl', 'w') as wheel:
+    wheel.writestr('probe_wheel.py', 'ANSWER = 42')
+    info = 'probe_wheel-1.dist-info/'
+    wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: probe-wheel\\nVersion: 1\\n')
+    wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    wheel.writestr(info + 'RECORD', '')
+EOF
+pip install --quiet --break-system-packages --no-index ./probe_wheel-1-py3-none-any.whl 2>&1 \
+    | grep -v 'as the .root. user'
+cd / && python3 -c 'import probe_wheel; print(probe_wheel.ANSWER)'";
+
+#[test]
+fn a_python_package_installed_into_the_system_stays_in_its_sandbox_and_its_copies() {
+    let settings = ["sandbox.egress=none", "sandbox.disk=128m", "sandbox.memory=512m"];
+    let Some(world) = World::new(&settings.map(|it| ["--set", it]).concat()) else { return };
+    let client = world.server.client();
+    let one = client.post("/api/sandboxes", json!({})).expect(201);
+    let one = one["thread_id"].as_str().unwrap();
+    if exec(&client, one, "pip --version")["exit_code"] != 0 {
+        eprintln!("skipped: this machine has no pip that sandboxes see");
+        return;
+    }
+    assert_eq!(said(&client, one, WHEEL), "42\n");
+    // Neither the machine nor a neighbour has it.
+    let import = "python3 -c 'import probe_wheel; print(probe_wheel.ANSWER)'";
+    let on_machine = Command::new("/usr/bin/python3").args(["-c", "import probe_wheel"]).output();
+    assert!(!on_machine.unwrap().status.success());
+    assert_ne!(exec(&client, "neighbour", import)["exit_code"], 0);
+
+    client.post(&format!("/api/sandboxes/{one}/suspend"), json!({})).expect(200);
+    assert_eq!(said(&client, one, import), "42\n");
+    let fork = client.post(&format!("/api/sandboxes/{one}/fork"), json!({})).expect(201);
+    assert_eq!(said(&client, fork["thread_id"].as_str().unwrap(), import), "42\n");
+    client.post(&format!("/api/sandboxes/{one}/snapshot"), json!({"name": "wheel"})).expect(201);
+    let later = client.post("/api/sandboxes", json!({"snapshot": "wheel"})).expect(201);
+    assert_eq!(said(&client, later["thread_id"].as_str().unwrap(), import), "42\n");
 }
 
 #[test]

@@ -14,7 +14,10 @@ use engine::removal::{Removal, Removals};
 use engine::sandbox::Sandboxes;
 use engine::session::{Runtimes, Sessions};
 use engine::terminal::{Resume, Terminals, WatchFrom, Watcher};
-use model::{Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, ThreadId};
+use model::{
+    InstanceState, Lease, Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, Thread,
+    ThreadId,
+};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 
 use super::{
@@ -187,6 +190,19 @@ impl App {
         if let Err(problem) = self.open_chain(thread).await {
             tracing::warn!(%thread, detail = problem.detail(), "cannot record activity");
         }
+    }
+
+    /// Makes the instance of a thread run for a use that is no command. It belongs to an open session, so that it
+    /// ends as after a command.
+    pub async fn wake(&self, thread: &Thread) -> Result<(), Problem> {
+        let lease = self.store.lease(&thread.lease_id).await?;
+        let instance = lease.as_ref().and_then(Lease::instance);
+        if matches!(instance, Some((_, InstanceState::Running))) {
+            return Ok(());
+        }
+        let chain = self.open_chain(&thread.thread_id).await?;
+        self.leases.running(&chain.thread.lease_id).await?;
+        Ok(())
     }
 
     /// Watches a terminal as the holder of a share link. Starts nothing, and does not count as activity.

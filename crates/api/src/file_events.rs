@@ -50,7 +50,7 @@ async fn watch(
     Query(query): Query<WatchFilesQuery>,
 ) -> Result<Response, Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let below = if query.recursive { Below::All } else { Below::Children };
     let watch = tree.watch(&path, below).await?;
     let ready = sse::event("ready", &json!({"path": path.to_string()}));

@@ -23,7 +23,7 @@ use super::{
 use engine::project::InstanceFiles;
 use files::{Above, RemoteDirectory, SearchLimits, Tree, TreePath, memory::Expect};
 use machine::with_identity_of;
-use model::{InstanceState, LeaseId, ThreadId};
+use model::{InstanceState, LeaseId, Thread, ThreadId};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -37,16 +37,32 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(search))
 }
 
+/// The provider whose instances have the files of this machine.
+const LOCAL: &str = "local";
+
 /// Maximum depth of a listing.
 const MAX_DEPTH_LEVELS: u32 = 64;
 
-/// Returns the files of an existing thread. Access counts as activity of its project.
-pub(super) async fn tree(app: &App, id: &ThreadId) -> Result<Tree, Problem> {
+/// Returns the files of an existing thread for a use of these paths. Access counts as activity of its project, and
+/// starts or resumes the instance if one of the paths is outside of the project's own files.
+pub(super) async fn tree(app: &App, id: &ThreadId, paths: &[&TreePath]) -> Result<Tree, Problem> {
     let thread = app.store.thread(id).await?.ok_or_else(|| Problem::missing("thread", id))?;
     let project = app.projects.project(&thread.project_id).await?;
+    let is_inside = |path: &&TreePath| app.projects.backend(&project, path.relative()).is_none();
+    if paths.iter().any(is_inside) && needs_instance(app, &thread).await? {
+        app.wake(&thread).await?;
+    }
     let instance = instance_files(app, &thread.lease_id).await?;
     app.projects.touch(&project.project_id).await;
     Ok(app.projects.tree(&project, instance).await?)
+}
+
+/// Whether the files outside of the project are accessible only while an instance runs. Those of this machine always
+/// are, but the use of a sandbox resumes it there, too.
+async fn needs_instance(app: &App, thread: &Thread) -> Result<bool, Problem> {
+    let lease = app.store.lease(&thread.lease_id).await?;
+    Ok(lease.is_none_or(|lease| lease.provider != LOCAL)
+        || app.sandboxes.get(&thread.thread_id).await?.is_some())
 }
 
 /// Returns the root of the files of a thread's instance. Does not start an instance.
@@ -58,10 +74,10 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     let Ok(provider) = app.leases.providers().named(&lease.provider) else {
         return Ok(nowhere("the provider of the lease is not configured"));
     };
-    if lease.provider == "local" {
+    if lease.provider == LOCAL {
         return Ok(InstanceFiles::At("/".into()));
     }
-    let not_running = "no instance is running; the next exec starts one";
+    let not_running = "no instance is running; repeat the request to start one";
     if provider.scripts().is_some() {
         let files = match lease.instance() {
             Some((instance, InstanceState::Running)) => {
@@ -129,7 +145,7 @@ async fn read(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let part = FilePart { offset: query.offset, limit: query.limit };
     match query.format {
         FileFormat::Raw => transfer::send(&tree, &path, part, &headers).await,
@@ -167,7 +183,7 @@ async fn write(
     body: Body,
 ) -> Result<(StatusCode, axum::Json<WrittenFile>), Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let above = if query.create_dirs { Above::Make } else { Above::MustExist };
     transfer::receive(&app, &tree, &path, above, &headers, body).await
 }
@@ -199,7 +215,7 @@ async fn list(
     Query(query): Query<ListFilesQuery>,
 ) -> Result<axum::Json<List<FileStat>>, Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let page = listed(&tree, &path, query.depth, query.limit, query.cursor.as_deref()).await?;
     Ok(axum::Json(page))
 }
@@ -255,7 +271,7 @@ async fn stat(
     Query(query): Query<FilePathQuery>,
 ) -> Result<axum::Json<FileStat>, Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     Ok(axum::Json(tree.stat(&path).await?.into()))
 }
 
@@ -281,7 +297,7 @@ async fn mkdir(
     Json(mkdir): Json<NewDirectory>,
 ) -> Result<(StatusCode, axum::Json<FileStat>), Problem> {
     let path = parse(&mkdir.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let above = if mkdir.create_dirs { Above::Make } else { Above::MustExist };
     tree.make_directory(&path, above).await?;
     Ok((StatusCode::CREATED, axum::Json(tree.stat(&path).await?.into())))
@@ -311,7 +327,7 @@ async fn rename(
     Json(request): Json<MoveFile>,
 ) -> Result<axum::Json<FileStat>, Problem> {
     let (from, to) = (parse(&request.from)?, parse(&request.to)?);
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&from, &to]).await?;
     let expect = if request.overwrite { Expect::Anything } else { Expect::Absent };
     tree.rename(&from, &to, expect).await?;
     Ok(axum::Json(tree.stat(&to).await?.into()))
@@ -341,7 +357,7 @@ async fn remove(
     Query(query): Query<RemoveFileQuery>,
 ) -> Result<StatusCode, Problem> {
     let path = parse(&query.path)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     match query.recursive {
         true => tree.remove_tree(&path).await?,
         false => tree.remove(&path).await?,
@@ -401,7 +417,7 @@ async fn search(
 ) -> Result<axum::Json<SearchMatches>, Problem> {
     let path = parse(&query.path)?;
     let limit = page::items(query.limit)?;
-    let tree = tree(&app, &id).await?;
+    let tree = tree(&app, &id, &[&path]).await?;
     let limits = SearchLimits { matches: limit as usize, ..SearchLimits::default() };
     let found = tree.search(&path, &query.pattern, limits).await?;
     let line = |found: files::Match| SearchMatch {

@@ -185,7 +185,10 @@ async fn forward(
         let detail = format!("the program on port {port} did not respond in time");
         Problem::new(Code::PortTimeout, detail)
     };
-    let dialled = proxy::dial(app, &thread.lease_id, port, IfPaused::Resume);
+    let dialled = async {
+        app.wake(&thread).await?;
+        proxy::dial(app, &thread.lease_id, port, IfPaused::Resume).await
+    };
     let dialled = timeout(app.settings.limits.proxy_time, dialled).await.map_err(|_| late())??;
     let stream = dialled.map_err(|error| {
         tracing::debug!(thread = %thread.thread_id, port, %error, "cannot connect to the port");

@@ -94,6 +94,18 @@ pub(super) async fn cp(args: CopyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Copies a directory of this machine into the workspace of a thread, and shows the progress.
+pub(super) async fn into_workspace(
+    client: &ApiClient,
+    thread: String,
+    source: &Path,
+) -> anyhow::Result<()> {
+    let tree = RemoteTree { client, thread };
+    let copied = upload(&tree, source, "/workspace/".to_owned()).await?;
+    copied.progress.end();
+    Ok(())
+}
+
 struct Copied {
     files: usize,
     progress: TransferProgress,

@@ -134,6 +134,13 @@ async fn execute(args: ExecArgs) -> anyhow::Result<ExitCode> {
     exit_code(&receipt)
 }
 
+/// Runs a command and prints its output as it arrives. Returns its receipt.
+pub(super) async fn stream(client: &ApiClient, path: &str, body: &Value) -> anyhow::Result<Value> {
+    let reconnect = Reconnect::default();
+    let mut follow = ExecFollower { client, stream: true, command: None, seen: [0; 2], reconnect };
+    follow.run(path, body, &uuid::Uuid::now_v7().to_string()).await
+}
+
 /// Follows a command over as many connections as necessary.
 struct ExecFollower<'a> {
     client: &'a ApiClient,

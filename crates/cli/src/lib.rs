@@ -23,6 +23,7 @@ mod progress;
 mod projects;
 mod raw;
 mod reconnect;
+mod repository;
 mod sandboxes;
 mod screen;
 mod search;

@@ -2,6 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
+use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -10,6 +11,7 @@ use super::{
     client::{ApiClient, ServerArgs, escape},
     list::{ListArgs, Table},
     names,
+    repository::{self, RepositorySource},
     show::{Column, PrintArgs},
 };
 
@@ -54,8 +56,12 @@ pub(super) enum SandboxVerb {
     },
     /// Create a sandbox and start it
     #[command(after_help = "Examples:\n  stead sandbox create build --memory 2g --timeout 8h\n  \
-        stead exec -t \"$(stead sandbox create --quiet)\" -- make test\n\n\
-        If a sandbox of this name exists, it is printed unchanged.")]
+        stead exec -t \"$(stead sandbox create --quiet)\" -- make test\n  \
+        stead sandbox create build --repo https://example.com/team/app.git\n  \
+        stead sandbox create build --repo ./app\n\n\
+        If a sandbox of this name exists, it is printed unchanged.\n\
+        --repo creates a directory in /workspace. For a private repository, `git clone` uses the variable GIT_TOKEN\n\
+        of the sandbox as its password.")]
     Create(Box<NewSandboxArgs>),
     /// Show a sandbox
     #[command(after_help = "Example:\n  stead sandbox show build --json")]
@@ -162,6 +168,9 @@ pub(super) struct NewSandboxArgs {
     /// Set a label
     #[arg(short, long, value_name = "KEY=VALUE")]
     label: Vec<String>,
+    /// Repository for its workspace: a URL to clone inside, or a directory of this machine to copy
+    #[arg(long, value_name = "URL|DIR")]
+    repo: Option<String>,
     /// Print only the id
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -288,6 +297,8 @@ async fn egress(sandbox: &str, form: ListArgs, target: &ServerArgs) -> anyhow::R
 }
 
 async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
+    // Refused before anything is created.
+    let source = args.repo.as_deref().map(RepositorySource::parse).transpose()?;
     let client = args.target.client()?;
     let mut body = args.sandbox.given();
     let mut put = |key: &str, value: Option<Value>| {
@@ -311,8 +322,13 @@ async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
         }),
     );
     let sandbox = client.post("/api/sandboxes", &Value::Object(body)).await?;
+    let id = names::id(&sandbox, "sandbox_id")?;
+    if let Some(source) = source {
+        let brought = repository::bring(&client, &sandbox, &source).await;
+        brought.with_context(|| format!("sandbox {id} runs, but without its repository"))?;
+    }
     match args.quiet {
-        true => super::show::line(&names::id(&sandbox, "sandbox_id")?)?,
+        true => super::show::line(&id)?,
         false => args.form.one(&sandbox)?,
     }
     Ok(())

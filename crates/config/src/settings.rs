@@ -75,7 +75,7 @@ pub struct SandboxDefaults {
     pub warm: usize,
     /// CPUs from which CPU-heavy sandboxes are kept off.
     pub reserve_cpus: usize,
-    /// Disk write limit in bytes per second; 0 disables it.
+    /// Bytes per second that heavy writers are slowed down to while others wait for the disk; 0 means never.
     pub disk_rate: u64,
 }
 

@@ -136,7 +136,7 @@ settings! {
     "sandbox.reserve_cpus" = "1" => sandbox.reserve_cpus,
         "CPUs from which CPU-heavy sandboxes are kept off, but never all CPUs; 0 disables it";
     "sandbox.disk_rate" = "64MiB" => sandbox.disk_rate,
-        "disk write limit of a sandbox in bytes per second; 0 disables it";
+        "bytes per second that heavy writers are slowed to while others wait for the disk; 0 disables it";
     "docker.host" = "auto" => docker.host,
         "socket of the container engine (unix:///…); auto: DOCKER_HOST, else Docker's, else Podman's";
     "docker.image" = "auto" => docker.image,

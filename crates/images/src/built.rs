@@ -26,11 +26,31 @@ pub struct UnfinishedImage {
 }
 
 impl ImageStore {
+    /// Refuses a build while the images that a collection cannot remove fill the store.
+    ///
+    /// # Errors
+    /// If there is no room, or the store cannot be read.
+    pub async fn check_room(&self) -> Result<(), PullError> {
+        const DOING: &str = "make room for an image";
+        let max_bytes = self.options().max_store_bytes;
+        let is_full = || self.stored_bytes().map(|bytes| bytes >= max_bytes);
+        if !is_full().map_err(PullError::storage(DOING))? {
+            return Ok(());
+        }
+        let collected = self.collect_blocking(RoomFor { image: None, bytes: 1 }).await;
+        collected.map_err(PullError::storage(DOING))?;
+        match is_full().map_err(PullError::storage(DOING))? {
+            true => Err(PullError::FullOfBuilt { max_bytes }),
+            false => Ok(()),
+        }
+    }
+
     /// Begins an image.
     ///
     /// # Errors
-    /// If its directory cannot be created.
+    /// If there is no room for it, or its directory cannot be created.
     pub async fn begin(&self) -> Result<UnfinishedImage, PullError> {
+        self.check_room().await?;
         let guard = self.guard().await?;
         let create = || {
             let beside = self.path("roots").join(part_name()?);
@@ -205,8 +225,7 @@ mod tests {
     async fn a_finished_build_replaces_the_image_of_its_name_and_an_unfinished_one_leaves_nothing()
     {
         let dir = tempfile::tempdir().unwrap();
-        // Images that were built here are not removed although the store is above its limit.
-        let store = store(dir.path(), 1);
+        let store = store(dir.path(), 1 << 20);
         let mark = |image: &PulledImage| {
             fs::read_to_string(store.root(&image.id).unwrap().join("mark")).unwrap()
         };
@@ -223,5 +242,19 @@ mod tests {
         assert!(store.root(&one.id).is_none(), "no name stands for it");
         assert_eq!(store.list().unwrap(), [two, other]);
         assert_eq!(fs::read_dir(dir.path().join("roots")).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn built_images_are_bounded_and_never_removed_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        // The first image exceeds it, as each may by its own size.
+        let store = store(dir.path(), 4096);
+        let one = build(&store, "one", &"x".repeat(8192)).await;
+        let refused = store.begin().await.unwrap_err();
+        assert!(matches!(refused, PullError::FullOfBuilt { max_bytes: 4096 }), "{refused:?}");
+        assert_eq!(store.list().unwrap(), [one]);
+        assert!(store.remove(&"one".parse().unwrap()).unwrap());
+        let two = build(&store, "two", "small").await;
+        assert_eq!(store.list().unwrap(), [two]);
     }
 }

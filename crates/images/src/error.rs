@@ -33,6 +33,12 @@ pub enum PullError {
          delete some, or raise the setting image.max_total ({max_bytes} bytes)"
     )]
     Full { image: String, max_bytes: u64 },
+    /// Images that were built here are not removed for others, so they are bounded when they are made.
+    #[error(
+        "the store has no room for another built image; remove some with `stead image rm`, \
+         or raise the setting image.max_total ({max_bytes} bytes)"
+    )]
+    FullOfBuilt { max_bytes: u64 },
     #[error("cannot {doing}")]
     Storage {
         doing: &'static str,
@@ -58,6 +64,7 @@ impl PullError {
             | Self::Invalid { .. } => true,
             Self::Unavailable { .. }
             | Self::Full { .. }
+            | Self::FullOfBuilt { .. }
             | Self::Storage { .. }
             | Self::Locked(_) => false,
         }

@@ -150,16 +150,19 @@ impl ImportedImages {
         remove().map_err(failed("remove the image"))
     }
 
-    /// Removes what a killed process left, unless another process is changing the images. Blocking.
+    /// Removes what a killed process left. Returns `false` if another process is changing the images. Blocking.
     ///
     /// # Errors
     /// If it cannot be removed.
-    pub fn sweep(&self) -> io::Result<()> {
+    pub fn sweep(&self) -> io::Result<bool> {
         if !self.dir.exists() {
-            return Ok(());
+            return Ok(true);
         }
         let lock = self.open_lock()?;
-        if try_lock(&lock)? { self.remove_leftovers() } else { Ok(()) }
+        if !try_lock(&lock)? {
+            return Ok(false);
+        }
+        self.remove_leftovers().map(|()| true)
     }
 
     /// Waits for other processes, and removes what a killed one left.
@@ -211,15 +214,17 @@ async fn copy(source: &Path, to: &Path, lock: &File, max_bytes: u64) -> Result<(
     };
     let lock = prepare().map_err(failed("read the root file system"))?;
     let (program, flags, paths) = if source.is_dir() {
-        ("cp", ["-a", "--reflink=auto"], [source.join(".").into(), root.clone().into()])
+        // The kernel would refuse programs whose file capabilities sandboxes do not have.
+        let flags = vec!["-a", "--reflink=auto", "--no-preserve=xattr"];
+        ("cp", flags, [source.join(".").into(), root.clone().into()])
     } else {
         let mut into = OsString::from("--directory=");
         into.push(&root);
         let mut file = OsString::from("--file=");
         file.push(source);
-        ("tar", ["-xp", "--numeric-owner"], [into, file])
+        ("tar", vec!["-xp", "--numeric-owner"], [into, file])
     };
-    let arguments = flags.map(OsString::from).into_iter().chain(paths).collect();
+    let arguments = flags.into_iter().map(OsString::from).chain(paths).collect();
     let call = "image.import";
     let copy =
         ProgramCall { call, limit: COPY_TIMEOUT, program, arguments, lock: Some(lock.into()) };

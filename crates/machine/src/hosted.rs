@@ -12,11 +12,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::blocking;
-use crate::cgroup::Cgroups;
 use crate::disk::store::DiskStore;
 use crate::files::make_dir;
 use crate::instances::Instances;
-use crate::io_limit::IoLimit;
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
 use crate::layout::{self, TERMINALS};
@@ -216,7 +214,12 @@ impl<K: SandboxKind> Hosted<K> {
 
     fn count_exceeded(&self, id: &InstanceId) -> Option<Exceeded> {
         let cgroups = self.0.cgroups(&self.instances().dir(id))?;
-        Some(Exceeded { disk: self.instances().quota.exceeded(id), ..cgroups.exceeded() })
+        let reached = cgroups.exceeded();
+        Some(Exceeded {
+            out_of_memory: reached.out_of_memory,
+            processes: reached.processes,
+            disk: self.instances().quota.exceeded(id),
+        })
     }
 
     /// Adds directories that a sandbox may write to, up to the size of its disk. Blocking.
@@ -300,33 +303,16 @@ impl<K: SandboxKind> Hosted<K> {
             },
         };
         let Some(root) = root else { return disks.copy(lease, None, target).await };
-        let dir = self.instances().dir(&instance.instance_id);
-        let limit = self.0.io_limit(&dir).and_then(|limit| Some((limit, self.0.cgroups(&dir)?)));
-        let copied = self.copy_used_disk((lease, instance), observed, root, &limit, target).await;
-        if let Some((limit, cgroups)) = limit {
-            blocking("restore a disk rate limit", move || limit.restore(&cgroups)).await?;
-        }
-        copied
-    }
-
-    /// Copies the disk of a living instance, and leaves its rate limit suspended. The instance is paused only
-    /// for the copy itself: a process that waits for the disk cannot be paused, so its data is written first,
-    /// at full speed.
-    async fn copy_used_disk(
-        &self,
-        (lease, instance): (&LeaseId, &Instance),
-        observed: Observed,
-        root: fs::File,
-        limit: &Option<(IoLimit, Cgroups)>,
-        target: PathBuf,
-    ) -> Result<(), ProviderError> {
-        let (limit, disk) = (limit.clone(), root.try_clone());
-        blocking("sync a sandbox's disk", move || {
-            limit.iter().try_for_each(|(limit, cgroups)| limit.lift(cgroups))?;
-            Ok(rustix::fs::syncfs(disk?)?)
+        // The instance is paused only for the copy itself: a process that waits for the disk cannot be paused, so
+        // its data is written first, at full speed.
+        let (governor, disk) = (self.0.disk_governor().cloned(), root.try_clone());
+        let image = disks.of(lease.as_str());
+        let _full_speed = blocking("sync a sandbox's disk", move || {
+            let full_speed = governor.map(|governor| governor.at_full_speed(&image));
+            rustix::fs::syncfs(disk?)?;
+            Ok(full_speed)
         })
         .await?;
-        let disks = &self.instances().disks;
         if observed == Observed::Paused {
             return disks.copy(lease, Some(root), target).await;
         }

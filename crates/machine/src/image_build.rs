@@ -70,6 +70,8 @@ impl ImageBuilds {
         name: &str,
         report: &(dyn Fn(PullStage) + Send + Sync),
     ) -> Result<BaseImage, ImageBuildError> {
+        // Before the steps, which may take long.
+        self.store.check_room().await?;
         let guard = self.store.guard().await?;
         if let Some(root) = self.imported(name) {
             let read = BaseImage::read(name.to_owned(), root, guard).await;

@@ -5,15 +5,16 @@
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use images::ImageSettings;
 use serde_json::Value;
 
-use crate::cgroup::Cgroups;
+use crate::disk_governor::DiskGovernor;
 use crate::instances::Instances;
-use crate::io_limit::IoLimit;
 use crate::label::InstanceLabel;
 use crate::spec::SandboxSpec;
+use cgroup::Cgroups;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
 
@@ -91,6 +92,6 @@ pub(crate) trait SandboxKind: Send + Sync + Debug + 'static {
     /// What the image of a started sandbox says about programs.
     fn image_settings(&self, dir: &Path) -> io::Result<ImageSettings>;
 
-    /// The disk rate limit of a sandbox.
-    fn io_limit(&self, dir: &Path) -> Option<IoLimit>;
+    /// What may limit the writes to the disks of these sandboxes.
+    fn disk_governor(&self) -> Option<&Arc<DiskGovernor>>;
 }

@@ -51,6 +51,9 @@ pub(crate) const TERMINALS_FD: i32 = 4;
 /// The descriptor from which process 1 reads its system call filters.
 pub(crate) const FILTER_FD: i32 = 5;
 
+/// The parent cgroup of all sandboxes that are not containers.
+pub(crate) const CGROUP: &str = "/stead-sandboxes";
+
 /// The CPU shares of a sandbox; 1024 is usual on a machine, so a busy sandbox yields to the server.
 pub(crate) const CPU_SHARES: u64 = 256;
 

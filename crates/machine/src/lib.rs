@@ -5,14 +5,13 @@
 //! and `kind` is the trait for their differences. Both use the modules below; neither uses the other.
 
 mod blocking;
-mod cgroup;
 mod disk;
+mod disk_governor;
 pub mod docker;
 mod files;
 mod hosted;
 mod image_build;
 mod instances;
-mod io_limit;
 mod kind;
 mod label;
 mod layout;
@@ -38,6 +37,7 @@ pub mod volume;
 mod workspace;
 
 pub use disk::store::ImageUse;
+pub use disk_governor::{DISK_GOVERNOR_INTERVAL, DiskGovernor, LatencyProbe};
 pub use docker::Docker;
 pub use image_build::{ImageBuildError, ImageBuilds};
 pub use images::{

@@ -18,9 +18,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::blocking;
-use crate::cgroup::{self, Cgroups};
 use crate::label::InstanceLabel;
 use base::durable::replace_volatile;
+use cgroup::Cgroups;
 use model::{InstanceId, Timestamp};
 use provider::{HostSocket, ProviderError};
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use images::{
-    ContentDigest, ImageGuard, ImageReference, ImageStore, ImageStoreOptions, ImportedImages,
-    PullError, PullStage,
+    Collected, ContentDigest, ImageGuard, ImageReference, ImageStore, ImageStoreOptions,
+    ImportedImages, PullError, PullStage,
 };
 
 use crate::disk::store::{ImageUse, images_below};
@@ -125,15 +125,19 @@ impl SandboxImages {
         self.guarded(name).await
     }
 
-    /// Removes what an interrupted pull or import left and what no image needs. Blocking.
-    pub(crate) fn sweep(&self) {
-        if let Err(error) = ImportedImages::new(&self.home).sweep() {
+    /// Removes what an interrupted pull or import left and what no image needs. Returns `false` if another process
+    /// is using the images. Blocking.
+    pub(crate) fn sweep(&self) -> bool {
+        let swept = ImportedImages::new(&self.home).sweep().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot remove an unfinished image");
-        }
-        match self.store.collect() {
-            Ok(collected) => tracing::debug!(?collected, "removed unneeded images"),
-            Err(error) => tracing::warn!(%error, "cannot remove unneeded images"),
-        }
+            true
+        });
+        let collected = self.store.collect().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot remove unneeded images");
+            Some(Collected::default())
+        });
+        tracing::debug!(?collected, "removed unneeded images");
+        swept && collected.is_some()
     }
 
     /// The root directory of an imported image.

@@ -12,7 +12,10 @@ use engine::{
     project::{CleanupMode, Projects},
     session::Sessions,
 };
-use machine::{Docker, Namespace, Prewarm, WorkspaceImages, namespace::GOVERNOR_INTERVAL};
+use machine::{
+    DISK_GOVERNOR_INTERVAL, Docker, Namespace, Prewarm, WorkspaceImages,
+    namespace::GOVERNOR_INTERVAL,
+};
 use model::Timestamp;
 use store::{DeletedRows, Pruned, Retention, Store};
 
@@ -112,7 +115,7 @@ impl Background {
 }
 
 impl Background {
-    /// Unused workspaces, disk quotas, orphans, the warm pools and the CPU governor.
+    /// Unused workspaces, disk quotas, orphans, the warm pools and the governors.
     fn start_sandbox_tasks(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         let workspaces = self.sandboxes.workspaces.clone();
         tasks.spawn(every(UNMOUNT_INTERVAL, stop.clone(), move || {
@@ -130,9 +133,15 @@ impl Background {
         let Some((sandboxes, warm)) = self.sandboxes.namespace.clone() else { return };
         tasks.spawn(sandboxes.clone().enforce_quotas(stop.clone()));
         tasks.spawn(sandboxes.clone().keep_warm(warm, stop.clone()));
+        tasks.spawn(sandboxes.clone().sweep_images(stop.clone()));
+        let governed = sandboxes.clone();
         tasks.spawn(every(GOVERNOR_INTERVAL, stop.clone(), move || {
-            let sandboxes = sandboxes.clone();
+            let sandboxes = governed.clone();
             async move { sandboxes.govern_cpus().await }
+        }));
+        tasks.spawn(every(DISK_GOVERNOR_INTERVAL, stop.clone(), move || {
+            let sandboxes = sandboxes.clone();
+            async move { sandboxes.govern_disks().await }
         }));
     }
 

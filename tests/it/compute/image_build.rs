@@ -288,3 +288,52 @@ fn a_build_whose_server_was_killed_leaves_nothing() {
     assert!(built, "{text}");
     assert_eq!(open(&client, "after")("cat /whole"), "whole\n");
 }
+
+#[test]
+fn a_server_killed_while_a_build_is_copied_leaves_nothing_half() {
+    let home = Home::new();
+    let missing = Check::inspect(&namespace(home.path())).missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+        return;
+    }
+    import_base(&home);
+    // Large enough that the copy is met half-way.
+    let base = home.path().join("images/base/rootfs");
+    fs::write(base.join("large"), vec![7; 48 << 20]).unwrap();
+    fs::create_dir(base.join("many")).unwrap();
+    for number in 0..2000 {
+        fs::write(base.join("many").join(number.to_string()), "x").unwrap();
+    }
+    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
+    let server = Server::start_with(&home, &arguments);
+    let directory = context(&home, "FROM base\nRUN echo one > /which\n");
+    let (built, text) = build(&home, &directory, &[]);
+    assert!(built, "{text}");
+    context(&home, "FROM base\nRUN echo two > /which\n");
+    let output = std::thread::scope(|scope| {
+        let building = scope.spawn(|| build(&home, &directory, &[]));
+        let roots = home.path().join("pulled-images/roots");
+        wait_long("the copy to be half done", || {
+            let parts = names(&home, "pulled-images/roots").into_iter();
+            let mut parts = parts.filter(|name| name.starts_with('.'));
+            match parts.any(|name| roots.join(name).join("rootfs/large").exists()) {
+                true => Ok(()),
+                false => Err(names(&home, "pulled-images/roots")),
+            }
+        });
+        server.kill();
+        building.join().unwrap()
+    });
+    assert!(!output.0, "{}", output.1);
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    wait_for_removal(&home, &client, 0);
+    // The image is the one before the build, and whole.
+    let run = open(&client, "after");
+    assert_eq!(run("cat /which; set -- /many/*; echo $#"), "one\n2000\n");
+    client.delete("/api/threads/after").expect_success();
+    let (built, text) = build(&home, &directory, &[]);
+    assert!(built, "{text}");
+    assert_eq!(open(&client, "next")("cat /which"), "two\n");
+}

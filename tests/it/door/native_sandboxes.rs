@@ -124,6 +124,14 @@ fn a_use_wakes_a_sandbox_and_starts_a_new_lifetime() {
         assert_ne!(at_rest["state"], "running", "{at_rest}");
         assert_eq!(exec(&client, &sandbox, "echo $KEPT $PWD")["stdout"], "yes /tmp\n");
         wait_for_state(&client, &sandbox, "running");
+        // The workspace is the project's; every other file is one of the sandbox.
+        let at_rest = client.post(&target(&sandbox, verb), json!({})).expect(200);
+        let thread = sandbox["thread_id"].as_str().unwrap();
+        let list = |path: &str| format!("/api/threads/{thread}/fs/list?path={path}&limit=1");
+        client.get(&list("/workspace")).expect(200);
+        assert_eq!(client.get(&target(&sandbox, "")).expect(200)["state"], at_rest["state"]);
+        client.get(&list("/etc")).expect(200);
+        wait_for_state(&client, &sandbox, "running");
     }
     let refused = client.post(&target(&sandbox, "/suspend"), json!({"memory": true}));
     assert_eq!(refused.problem(409), "not_supported");

@@ -245,6 +245,25 @@ fn a_link_ends_with_its_thread() {
 }
 
 #[test]
+fn a_request_through_a_link_wakes_a_sandbox() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let sandbox = client.post("/api/sandboxes", json!({"timeout_s": 3600})).expect(201);
+    let target = format!("/api/sandboxes/{}", sandbox["sandbox_id"].as_str().unwrap());
+    let label = label(&link(&server, sandbox["thread_id"].as_str().unwrap(), program(), json!({})));
+    for verb in ["pause", "suspend"] {
+        let at_rest = client.post(&format!("{target}/{verb}"), json!({})).expect(200);
+        assert_ne!(at_rest["state"], "running", "{at_rest}");
+        assert_eq!(open(&server, &label).status, 200, "{verb}");
+        wait_for("the sandbox to run", || match client.get(&target).expect(200) {
+            sandbox if sandbox["state"] == "running" => Ok(()),
+            sandbox => Err(sandbox.to_string()),
+        });
+    }
+}
+
+#[test]
 fn a_link_outlives_the_server() {
     let home = Home::new();
     let mut server = Server::start(&home);

@@ -1,5 +1,7 @@
 //! `stead sandbox`.
 
+use std::{fs, process::Command};
+
 use crate::harness::{Home, Server, run};
 
 #[test]
@@ -47,4 +49,46 @@ fn a_sandbox_is_found_by_its_name_and_by_a_prefix_of_its_id() {
     assert!(!created && error.contains("/provider: must be one of"), "{error}");
     assert!(stead(&["sandbox", "rm", "build"]).0);
     assert_eq!(stead(&["sandbox", "ls", "-q"]).1, "");
+}
+
+#[test]
+fn a_new_sandbox_gets_a_repository() {
+    let home = Home::new();
+    let _server = Server::start(&home);
+    let path = home.path().to_str().unwrap();
+    let stead = |args: &[&str]| {
+        let output = run(args, &[("STEAD_HOME", path)]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let directory = home.path().join("local app");
+    fs::create_dir_all(directory.join("src")).unwrap();
+    fs::write(directory.join("src/main.py"), "print('local')\n").unwrap();
+    let source = directory.to_str().unwrap();
+    let (created, id, error) = stead(&["sandbox", "create", "local", "-q", "--repo", source]);
+    assert!(created && id.starts_with("sb_"), "{id} {error}");
+    assert_eq!(stead(&["exec", "-t", "local", "--", "cat local*/src/main.py"]).1, "print('local')");
+
+    let git = |arguments: &[&str]| {
+        let author = ["-c", "user.name=a", "-c", "user.email=a@a"];
+        let mut git = Command::new("git");
+        let ran = git.arg("-C").arg(&directory).args(author).args(arguments).output();
+        assert!(ran.unwrap().status.success(), "{arguments:?}");
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "first"]);
+    fs::rename(&directory, home.path().join("it's.git")).unwrap();
+    let url = format!("file://{path}/it's.git");
+    let (created, id, error) = stead(&["sandbox", "create", "cloned", "-q", "--repo", &url]);
+    assert!(created && id.starts_with("sb_") && error.contains("Cloning into"), "{id} {error}");
+    let show = "cd it*s && git log --format=%s && cat src/main.py";
+    assert_eq!(stead(&["exec", "-t", "cloned", "--", show]).1, "first\nprint('local')");
+
+    let (created, _, error) = stead(&["sandbox", "create", "none", "--repo", "/absent"]);
+    assert!(!created && error.contains("neither a URL nor a directory"), "{error}");
+    assert!(!stead(&["sandbox", "show", "none"]).0, "nothing is created");
+    let url = format!("file://{path}/absent.git");
+    let (created, _, error) = stead(&["sandbox", "create", "half", "--repo", &url]);
+    assert!(!created && error.contains("runs, but without its repository"), "{error}");
 }

@@ -13,20 +13,21 @@ use source::{
 
 /// The crates that each crate may depend on. The compiler refuses a cycle; this refuses a dependency that points
 /// outward.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 22] = [
     ("vt", &[]),
     ("wire", &[]),
     ("shell", &["wire"]),
     ("host", &["shell", "wire"]),
     ("model", &[]),
     ("chaos", &[]),
+    ("cgroup", &[]),
     ("mcp", &["base"]),
     ("config", &[]),
     ("base", &["model"]),
     ("store", &["model"]),
     ("provider", &["base", "host", "model", "wire"]),
     ("images", &["base"]),
-    ("machine", &["base", "images", "model", "provider", "wire"]),
+    ("machine", &["base", "cgroup", "images", "model", "provider", "wire"]),
     ("cloud", &["base", "host", "model", "provider", "shell", "wire"]),
     ("files", &["base", "model", "provider", "store"]),
     ("engine", &["base", "files", "host", "model", "provider", "shell", "store", "vt", "wire"]),

@@ -15,7 +15,8 @@ use std::{
 };
 
 use images::{
-    Collected, ContentDigest, ImageReference, ImageStore, PullError, PullStage, PulledImage,
+    Collected, ContentDigest, ExistingImage, ImageReference, ImageStore, ImportedImages, PullError,
+    PullStage, PulledImage,
 };
 use support::{LOGIN, Registry, architecture, gzip, layer, names, noise, options, store, wait_for};
 
@@ -369,11 +370,15 @@ async fn the_store_stays_below_its_limit() {
 
 const CHILD_DIR: &str = "STEAD_TEST_IMAGES_DIR";
 const CHILD_IMAGE: &str = "STEAD_TEST_IMAGES_REFERENCE";
+const CHILD_SOURCE: &str = "STEAD_TEST_IMAGES_SOURCE";
 
 /// Not a test of its own: the process that the tests below kill.
 #[tokio::test]
 async fn child_process() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    if let Some(source) = std::env::var_os(CHILD_SOURCE) {
+        return import(Path::new(&dir), Path::new(&source)).await;
+    }
     let store = store(Path::new(&dir));
     match std::env::var(CHILD_IMAGE) {
         Ok(image) => drop(pull(&store, &image.parse().unwrap()).await.unwrap()),
@@ -381,12 +386,27 @@ async fn child_process() {
     }
 }
 
-/// Starts a process that pulls an image or collects, and kills it when a condition holds or it has ended.
-fn killed_when(dir: &Path, image: Option<&ImageReference>, mut holds: impl FnMut() -> bool) {
+/// Imports a directory as the image `app`, in place of the one that may exist.
+async fn import(home: &Path, source: &Path) {
+    let images = ImportedImages::new(home);
+    images.import("app", source, ExistingImage::Replace, 1 << 30).await.unwrap();
+}
+
+/// What the process that is killed does.
+enum ChildTask<'a> {
+    Pull(&'a ImageReference),
+    Import(&'a Path),
+    Collect,
+}
+
+/// Starts a process, and kills it when a condition holds or it has ended.
+fn killed_when(dir: &Path, task: &ChildTask<'_>, mut holds: impl FnMut() -> bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process"]).env(CHILD_DIR, dir);
-    if let Some(image) = image {
-        command.env(CHILD_IMAGE, image.to_string());
+    match task {
+        ChildTask::Pull(image) => drop(command.env(CHILD_IMAGE, image.to_string())),
+        ChildTask::Import(source) => drop(command.env(CHILD_SOURCE, source)),
+        ChildTask::Collect => {}
     }
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("process to be killed", || {
@@ -445,7 +465,7 @@ async fn a_killed_pull_leaves_nothing_half() {
     for (what, holds) in conditions {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
-        killed_when(dir.path(), Some(&reference), || holds(dir.path()));
+        killed_when(dir.path(), &ChildTask::Pull(&reference), || holds(dir.path()));
         // What is there is whole.
         for image in store.list().unwrap() {
             check_root(&store, &image);
@@ -480,7 +500,7 @@ async fn a_killed_collection_loses_nothing_that_is_needed() {
         pull(&store, &reference).await.unwrap();
         let small = pull(&store, &registry.reference("small:1")).await.unwrap();
         store.remove(&reference).unwrap();
-        killed_when(dir.path(), None, || match what {
+        killed_when(dir.path(), &ChildTask::Collect, || match what {
             "a layer is removed" => names(dir.path(), "layers").len() < 3,
             _ => names(dir.path(), "roots").iter().any(|it| it.starts_with('.')),
         });
@@ -493,5 +513,64 @@ async fn a_killed_collection_loses_nothing_that_is_needed() {
         store.collect().unwrap().unwrap();
         assert_eq!(names(dir.path(), "roots"), [small.id.hex()], "{what}");
         assert_eq!(names(dir.path(), "layers").len(), 1, "{what}");
+    }
+}
+
+/// The number of small files of the image that a killed process imports.
+const SMALL_FILES: u32 = 400;
+
+/// Whether the image `app` of a home has all its files.
+fn is_whole(home: &Path) -> bool {
+    let root = home.join("images/app/rootfs");
+    let large = fs::metadata(root.join("bin/large")).map_or(0, |found| found.len());
+    let text = |number: u32| fs::read_to_string(root.join(number.to_string()));
+    large == 12_000_000
+        && (0..SMALL_FILES).all(|number| text(number).is_ok_and(|it| it == number.to_string()))
+}
+
+/// The unfinished imports of a home.
+fn unfinished_imports(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(home.join("images")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with('.') && name != ".lock").collect()
+}
+
+/// Whether an unfinished import has a file.
+fn is_copied(home: &Path, file: &str) -> bool {
+    let has = |name: &String| home.join("images").join(name).join("rootfs").join(file).exists();
+    unfinished_imports(home).iter().any(has)
+}
+
+#[tokio::test]
+async fn a_killed_import_leaves_nothing_half() {
+    let source = tempfile::tempdir().unwrap();
+    fs::create_dir(source.path().join("bin")).unwrap();
+    fs::write(source.path().join("bin/large"), noise(12_000_000, 5)).unwrap();
+    for number in 0..SMALL_FILES {
+        fs::write(source.path().join(number.to_string()), number.to_string()).unwrap();
+    }
+    let conditions: Vec<(&str, Condition)> = vec![
+        ("the lock exists", Box::new(|home| home.join("images/.lock").exists())),
+        ("the copy has begun", Box::new(|home| is_copied(home, "."))),
+        ("a large file is copied", Box::new(|home| is_copied(home, "bin/large"))),
+        ("a small file is copied", Box::new(|home| is_copied(home, "7"))),
+        ("it has its name", Box::new(|home| home.join("images/app").exists())),
+    ];
+    for (what, holds) in conditions {
+        // The first import of this name, and one that replaces an image.
+        for earlier in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            if earlier {
+                import(home.path(), source.path()).await;
+            }
+            killed_when(home.path(), &ChildTask::Import(source.path()), || holds(home.path()));
+            let names = ImportedImages::new(home.path()).names().unwrap();
+            let is_absent = names.is_empty() && !earlier;
+            assert!(is_absent || is_whole(home.path()), "{what}: {names:?}");
+            import(home.path(), source.path()).await;
+            assert!(is_whole(home.path()), "{what}");
+            let left = unfinished_imports(home.path());
+            assert!(left.is_empty(), "{what}: {left:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use images::ImageSettings;
 use serde_json::Value;
@@ -15,12 +16,11 @@ use super::options::DockerOptions;
 use super::start::{self, ContainerStart, SPEC_FILE};
 use super::{labels, orphans};
 use crate::blocking::blocking;
-use crate::cgroup::Cgroups;
 use crate::disk::image::DiskBase;
+use crate::disk_governor::DiskGovernor;
 use crate::files::remove_all;
 use crate::hosted::Hosted;
 use crate::instances::{DirectoryNames, Instances};
-use crate::io_limit::IoLimit;
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
 use crate::layout::{LOCK, TERMINALS};
@@ -29,6 +29,7 @@ use crate::network::connect::disconnect;
 use crate::spec::{SandboxCapabilities, SandboxSpec};
 use crate::tools::find_program;
 use crate::{slot, terminal_dir};
+use cgroup::Cgroups;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
 
@@ -273,7 +274,7 @@ impl SandboxKind for DockerKind {
         Ok(ContainerLaunch::read(dir)?.image)
     }
 
-    fn io_limit(&self, _: &Path) -> Option<IoLimit> {
+    fn disk_governor(&self) -> Option<&Arc<DiskGovernor>> {
         None
     }
 }

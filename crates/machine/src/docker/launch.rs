@@ -39,7 +39,6 @@ use serde::{Deserialize, Serialize};
 use super::root::ContainerRoot;
 pub(super) use super::root::HANDOFF_INSIDE;
 use super::timing::START_TIMEOUT;
-use crate::cgroup;
 use crate::files::{cannot, open_dir};
 use crate::layout::{LOCK, TERMINALS, filters};
 use crate::lock::lock;

@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Capabilities, LinuxBlockIoBuilder, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
+    Capabilities, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
     LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
     LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
-    LinuxResourcesBuilder, LinuxThrottleDeviceBuilder, Mount, MountBuilder, ProcessBuilder,
-    RootBuilder, Spec, SpecBuilder, UserBuilder,
+    LinuxResourcesBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder,
 };
 
 use super::capabilities;
-use crate::io_limit::IoLimit;
 use crate::layout::{
     CPU_SHARES, MASKED, PROGRAMS, READ_ONLY, SYSCTLS, TERMINALS_GROUP, host_arguments,
     terminal_options,
@@ -54,8 +53,6 @@ pub(super) struct BundlePlan<'a> {
     pub(super) program: &'a str,
     /// The lease and generation, which the host repeats; empty for a warm sandbox.
     pub(super) label: &'a str,
-    /// The rate limit of its disk, if that is a device.
-    pub(super) io_limit: Option<&'a IoLimit>,
 }
 
 /// The configuration for the runtime.
@@ -174,17 +171,7 @@ fn linux(plan: &BundlePlan<'_>) -> Result<oci_spec::runtime::Linux, OciSpecError
             _ => namespace.build(),
         }
     });
-    let mut resources = limits(plan.spec)?;
-    if let Some(limit) = plan.io_limit.filter(|limit| limit.rate != 0) {
-        let device = LinuxThrottleDeviceBuilder::default()
-            .major(limit.major)
-            .minor(limit.minor)
-            .rate(limit.rate);
-        let writing = vec![device.build()?];
-        let disks = LinuxBlockIoBuilder::default().throttle_write_bps_device(writing);
-        resources = resources.block_io(disks.build()?);
-    }
-    let resources = resources.build()?;
+    let resources = limits(plan.spec)?.build()?;
     LinuxBuilder::default()
         .namespaces(namespaces.into_iter().collect::<Result<Vec<_>, _>>()?)
         .uid_mappings([users])
@@ -219,7 +206,6 @@ mod tests {
             cgroup: "/stead/inst_1",
             program: "stead-1",
             label: "lease_1:1",
-            io_limit: Some(&IoLimit { major: 7, minor: 3, rate: 1 << 20, name: "inst_1".into() }),
         });
         serde_json::to_value(config.unwrap()).unwrap()
     }
@@ -277,8 +263,6 @@ mod tests {
         assert_eq!(kinds, ["pid", "ipc", "uts", "mount", "user", "cgroup"]);
         assert_eq!(linux["cgroupsPath"], "/stead/inst_1");
         assert_eq!(linux["resources"]["cpu"]["quota"], 150_000);
-        let disks = &linux["resources"]["blockIO"]["throttleWriteBpsDevice"];
-        assert_eq!(*disks, serde_json::json!([{"major": 7, "minor": 3, "rate": 1 << 20}]));
         assert_eq!(linux["resources"]["memory"]["swap"], linux["resources"]["memory"]["limit"]);
     }
 

@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::confined::Confined;
 use super::kind::Namespace;
-use super::launch::CGROUP;
 use super::options::{NamespaceOptions, OWN_RUNTIME};
 use super::remedy;
-use crate::cgroup::Cgroups;
+use crate::layout::CGROUP;
 use crate::network::{connect, pasta};
 use crate::tools::find_program;
 use base::durable::replace_volatile;
+use cgroup::Cgroups;
 use model::{Instance, InstanceId, LeaseId, Timestamp};
 use provider::{Intent, Provider};
 
@@ -297,7 +297,9 @@ impl Check {
             _ if !has(Cgroups::can_limit_writes) => {
                 (Verdict::Without, "mount the blkio or io controller".to_owned())
             }
-            rate => (Verdict::Yes, format!("a sandbox writes at most {} MiB/s", rate >> 20)),
+            rate => {
+                (Verdict::Yes, format!("heavy writers get {} MiB/s while others wait", rate >> 20))
+            }
         };
         self.add("disk rate", verdict, &detail);
     }

@@ -11,12 +11,13 @@ use rustix::process::Resource;
 use rustix::thread::UnshareFlags;
 
 use super::bundle::{self, BundlePlan, TerminalGroup};
-use super::launch::CGROUP;
 use super::launch_file::SandboxLaunch;
 use super::root::{self, ROOT};
 use super::{rlimit, runtime};
 use crate::files::{cannot, open_dir};
-use crate::layout::{LOCK, PROGRAMS, READ_ONLY_TREE, TERMINALS, filters, machine_directories};
+use crate::layout::{
+    CGROUP, LOCK, PROGRAMS, READ_ONLY_TREE, TERMINALS, filters, machine_directories,
+};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
 use crate::network::netlink::Netlink;
@@ -66,7 +67,6 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
         cgroup: &format!("{CGROUP}/{}", launch.name),
         program: &launch.program,
         label: &launch.label,
-        io_limit: None,
     })
     .map_err(io::Error::other)?;
     sys::enter_own_user_namespace()

@@ -126,7 +126,6 @@ impl Confined {
             program,
             runtime: None,
             shown: self.options.shown.clone(),
-            disk_rate: 0,
         };
         launch.write(&dir).map_err(failed)?;
         let executable = &self.options.executable;

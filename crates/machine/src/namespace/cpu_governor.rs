@@ -23,10 +23,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::launch::CGROUP;
 use super::launch_file::SandboxLaunch;
-use crate::cgroup::Cgroups;
-use crate::layout::CPU_SHARES;
+use crate::layout::{CGROUP, CPU_SHARES};
+use cgroup::Cgroups;
 
 /// The interval between two checks.
 pub const GOVERNOR_INTERVAL: Duration = Duration::from_millis(100);

@@ -6,16 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::launch::CGROUP;
 use super::timing::SANDBOX_TIMEOUT;
-use crate::cgroup::Cgroups;
 use crate::files::{open_dir, remove_all};
 use crate::instances::Instances;
-use crate::io_limit::IoLimit;
-use crate::layout::{LOCK, TERMINALS};
+use crate::layout::{CGROUP, LOCK, TERMINALS};
 use crate::lock::lock;
 use crate::network::connect;
 use crate::{slot, terminal_dir};
+use cgroup::Cgroups;
 
 /// Ends every sandbox of a home that `which` selects by its directory.
 pub(super) fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<()> {
@@ -34,16 +32,12 @@ pub(super) fn end_all(home: &Path, which: impl Fn(&Path) -> bool) -> io::Result<
 /// Ends a sandbox. The directory is removed last, so that the next call completes an interrupted one.
 pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
     let cgroups = Cgroups::new(&format!("{CGROUP}/{name}"))?;
-    // The disk is unmounted with the last process, and dirty pages are then written at full speed.
-    let lift_io_limit = || IoLimit::read(dir).map_or(Ok(()), |limit| limit.end(&cgroups));
-    lift_io_limit()?;
     // Before the lock: a launcher that became the runtime waits for its child.
     cgroups.kill(SANDBOX_TIMEOUT)?;
     kill_host(dir);
     if dir.exists() {
         // A launcher may still be running. Everything it starts is in the cgroup.
         let launcher = lock(&dir.join(LOCK))?;
-        lift_io_limit()?;
         cgroups.kill(SANDBOX_TIMEOUT)?;
         connect::disconnect(dir)?;
         slot::release(dir)?;

@@ -2,31 +2,37 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use images::ImageSettings;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::cpu_governor::CpuGovernor;
-use super::launch::CGROUP;
 use super::launch_file::SandboxLaunch;
 use super::options::{NamespaceOptions, OWN_RUNTIME};
 use super::timing::SANDBOX_TIMEOUT;
 use super::{bundle, end, start};
 use crate::blocking::blocking;
-use crate::cgroup::Cgroups;
 use crate::disk::image::DiskBase;
+use crate::disk_governor::{DiskGovernor, LatencyProbe};
 use crate::hosted::Hosted;
 use crate::instances::{DirectoryNames, Instances};
-use crate::io_limit::{self, IoLimit};
 use crate::kind::SandboxKind;
 use crate::label::InstanceLabel;
+use crate::layout::CGROUP;
 use crate::sandbox_images::{ReadyImage, SandboxImages};
 use crate::slot;
 use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec};
 use crate::tools::find_program;
+use cgroup::Cgroups;
 use model::LeaseId;
 use provider::{Observed, ProviderError};
+
+/// The interval between two attempts to remove unfinished images.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sandboxes of Linux namespaces. Cheap to clone.
 pub type Namespace = Hosted<NamespaceKind>;
@@ -37,6 +43,7 @@ pub struct NamespaceKind {
     instances: Instances,
     images: SandboxImages,
     governor: CpuGovernor,
+    disk_governor: Arc<DiskGovernor>,
     /// This machine cannot enforce egress rules, so all egress is off.
     pub(super) no_egress: AtomicBool,
     /// This machine cannot give sandboxes writable programs, so their root has no capabilities.
@@ -50,10 +57,12 @@ impl Hosted<NamespaceKind> {
         let names =
             DirectoryNames { instances: "sandboxes", disks: "disks", snapshots: "snapshots" };
         let NamespaceOptions { home, executable, warm, images, events, .. } = &options;
+        let disk_governor = DiskGovernor::new(home, options.disk_rate, LatencyProbe::of_home(home));
         Self::from_kind(NamespaceKind {
             instances: Instances::new(NamespaceKind::NAME, home, executable, names, *warm),
             images: SandboxImages::new(home, images.clone(), events.clone()),
             governor: CpuGovernor::default(),
+            disk_governor: Arc::new(disk_governor),
             no_egress: AtomicBool::new(false),
             no_root: AtomicBool::new(false),
             options,
@@ -73,10 +82,24 @@ impl Hosted<NamespaceKind> {
             this.kind().images.sweep();
             end::end_all(&home, |dir| !InstanceLabel::names(dir))?;
             slot::sweep()?;
-            io_limit::sweep()?;
             disks.sweep()
         })
         .await
+    }
+
+    /// Removes the unfinished images that [`Self::sweep`] could not, because a program that a killed server started
+    /// was still working on one. Repeated until none does, or `stop` is cancelled.
+    pub async fn sweep_images(self, stop: CancellationToken) {
+        let sweep = || {
+            let this = self.clone();
+            blocking("remove unfinished images", move || Ok(this.kind().images.sweep()))
+        };
+        while let Ok(false) = sweep().await {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+            }
+        }
     }
 
     /// Checks once which sandboxes are busy, and moves them off or back to the reserved CPUs. Call it every
@@ -95,6 +118,17 @@ impl Hosted<NamespaceKind> {
         });
         if let Err(error) = governed.await {
             tracing::warn!(%error, "cannot keep busy sandboxes off the reserved CPUs");
+        }
+    }
+
+    /// Checks once which sandboxes write while others wait for the disk. Call it every
+    /// [`DISK_GOVERNOR_INTERVAL`](crate::DISK_GOVERNOR_INTERVAL).
+    pub async fn govern_disks(&self) {
+        let governor = self.kind().disk_governor.clone();
+        if let Err(error) =
+            blocking("govern the disks of sandboxes", move || governor.govern()).await
+        {
+            tracing::warn!(%error, "cannot slow heavy writers down");
         }
     }
 }
@@ -248,7 +282,6 @@ impl SandboxKind for NamespaceKind {
             program,
             runtime: self.runtime().map_err(failed)?,
             shown: self.options.shown.clone(),
-            disk_rate: self.options.disk_rate,
         };
         launch.write(&dir).map_err(failed)?;
         start::launch(&self.instances.executable, &dir).await.map_err(failed)
@@ -256,7 +289,14 @@ impl SandboxKind for NamespaceKind {
 
     async fn end(&self, runtime_name: &str, dir: PathBuf) -> Result<(), ProviderError> {
         let (name, terminals) = (runtime_name.to_owned(), self.instances.terminals.clone());
-        blocking("end a sandbox", move || end::end(&dir, &name, &terminals)).await
+        let (governor, disks) = (self.disk_governor.clone(), self.instances.disks.clone());
+        blocking("end a sandbox", move || {
+            // The disk is unmounted with the last process. What waits to be written is written at full speed.
+            let disk = InstanceLabel::read(&dir).map(|label| disks.of(label.lease_id.as_str()));
+            let _full_speed = disk.map(|disk| governor.at_full_speed(&disk));
+            end::end(&dir, &name, &terminals)
+        })
+        .await
     }
 
     async fn pause(&self, dir: &Path, _: Observed) -> Result<(), ProviderError> {
@@ -298,7 +338,7 @@ impl SandboxKind for NamespaceKind {
         root.map_or_else(|| Ok(ImageSettings::default()), |root| ImageSettings::of_root(&root))
     }
 
-    fn io_limit(&self, dir: &Path) -> Option<IoLimit> {
-        IoLimit::read(dir)
+    fn disk_governor(&self) -> Option<&Arc<DiskGovernor>> {
+        Some(&self.disk_governor)
     }
 }

@@ -21,19 +21,15 @@ use super::bundle::{self, BundlePlan, TerminalGroup};
 use super::launch_file::SandboxLaunch;
 use super::root::{self, DEVICES, MachinePrograms, ROOT};
 use super::{devices, rlimit, runtime};
-use crate::cgroup::Cgroups;
 use crate::files::{cannot, open_dir};
-use crate::io_limit::IoLimit;
-use crate::layout::{LOCK, TERMINALS, filters};
+use crate::layout::{CGROUP, LOCK, TERMINALS, filters};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
 use crate::slot;
 use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
 use crate::tools::PATH;
-
-/// The parent cgroup of all sandboxes.
-pub(super) const CGROUP: &str = "/stead-sandboxes";
+use cgroup::Cgroups;
 
 /// Launches the sandbox of a directory. With an external runtime, returns only on failure.
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
@@ -109,7 +105,6 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
     let stage = root::stage(dir, &launch)?;
     let disk =
         sys::loop_device(&launch.disk).map_err(cannot("attach the disk to a loop device"))?;
-    let io_limit = IoLimit::new(&disk.0, launch.disk_rate, &launch.name)?;
     // An external runtime opens it by its path.
     let users = keep_open(users.as_fd())?;
     let root = stage.join(ROOT);
@@ -123,7 +118,6 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         cgroup: &cgroup,
         program: &launch.program,
         label: &launch.label,
-        io_limit: Some(&io_limit),
     })
     .map_err(io::Error::other)?;
     // In parallel, because it takes as long as the disk and the runtime. The server waits for both.
@@ -136,7 +130,6 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         None => Some(enter_cgroups(&cgroup, &bundle)?),
         Some(_) => None,
     };
-    io_limit.set(dir, &Cgroups::new(&cgroup)?).map_err(cannot("limit its write rate"))?;
     let mounted = root::MountedParts { disk, devices };
     root::mount_root(&launch, &programs, &resolved, stage, mounted, (users.as_fd(), first_user))?;
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;

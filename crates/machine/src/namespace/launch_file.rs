@@ -29,9 +29,6 @@ pub(super) struct SandboxLaunch {
     pub(super) runtime: Option<PathBuf>,
     /// Directories of this machine that are mounted read-only.
     pub(super) shown: Vec<PathBuf>,
-    /// Bytes per second that it may write to its disk; 0 means unlimited.
-    #[serde(default)]
-    pub(super) disk_rate: u64,
 }
 
 /// The file in a sandbox's directory.

@@ -28,7 +28,7 @@ pub struct NamespaceOptions {
     pub warm: usize,
     /// CPUs that CPU-heavy sandboxes may not use.
     pub reserve_cpus: usize,
-    /// Bytes per second that a sandbox may write to its disk; 0 means unlimited.
+    /// Bytes per second that a heavy writer is slowed down to while others wait for the disk; 0 means never.
     pub disk_rate: u64,
     /// The store of images that are pulled from registries.
     pub images: ImageStoreOptions,

@@ -122,15 +122,20 @@ pub(super) fn mount_root(
         None => rustix::mount::mount_bind(mapped.join("root"), &root)?,
         Some(image) => {
             sys::move_mount(image.as_fd(), open_dir(&lower)?.as_fd())?;
+            // As for program directories: packages need `xino`, `su` and `sudo` need set-id bits.
             let options = format!(
-                "lowerdir={},upperdir={},workdir={}",
+                "lowerdir={},upperdir={},workdir={},xino=on",
                 lower.display(),
                 mapped.join("root").display(),
                 mapped.join("work").display()
             );
             let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+            let flags = match launch.spec.capabilities {
+                SandboxCapabilities::Root => MountFlags::NODEV,
+                SandboxCapabilities::None => quiet,
+            };
             sys::as_user(first_user, || {
-                Ok(rustix::mount::mount("overlay", &root, "overlay", quiet, options.as_c_str())?)
+                Ok(rustix::mount::mount("overlay", &root, "overlay", flags, options.as_c_str())?)
             })
             .map_err(cannot("mount the overlay"))?;
         }

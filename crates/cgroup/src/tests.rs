@@ -76,17 +76,22 @@ fn a_new_cgroup_inherits_the_cpus_of_its_parent() {
 #[test]
 fn writes_are_limited_in_the_syntax_of_either_version() {
     let (old, mount) = in_files(&["blkio"], &[]);
+    fs::create_dir(mount.join("sandbox/inside")).unwrap();
     old.limit_writes("7:3", 1000).unwrap();
-    let written = fs::read_to_string(mount.join("sandbox").join(WRITE_RATES)).unwrap();
-    assert_eq!(written, "7:3 1000");
-    assert_eq!(old.root_write_limits(), Some(mount.join(WRITE_RATES)));
+    for dir in ["", "sandbox/inside"] {
+        let written = fs::read_to_string(mount.join(dir).join(WRITE_RATES)).unwrap();
+        assert_eq!(written, "7:3 1000", "{dir}");
+    }
+    fs::write(mount.join(WRITE_RATES), "7:3 1000\n8:0 5\n").unwrap();
+    assert_eq!(old.limited_devices(), ["7:3"]);
     fs::remove_dir_all(mount).unwrap();
     let (new, mount) = in_files(&[], &[("cgroup.controllers", "io memory")]);
     for (rate, expected) in [(1000, "7:3 wbps=1000"), (0, "7:3 wbps=max")] {
         new.limit_writes("7:3", rate).unwrap();
         assert_eq!(fs::read_to_string(mount.join("sandbox/io.max")).unwrap(), expected);
     }
-    assert_eq!(new.root_write_limits(), None);
+    fs::write(mount.join("sandbox/io.max"), "7:3 rbps=max wbps=9\n7:4 wbps=max\n").unwrap();
+    assert_eq!(new.limited_devices(), ["7:3"]);
     fs::remove_dir_all(mount).unwrap();
     let (neither, mount) = in_files(&["memory"], &[]);
     neither.limit_writes("7:3", 1000).unwrap();

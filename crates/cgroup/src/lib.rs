@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 use oci_spec::runtime::LinuxResources;
 
-pub(crate) use hierarchy::path;
+pub use hierarchy::path;
 use hierarchy::{
     Hierarchy, enable_controllers, format_cpus, hierarchies, inherit_cpus, parse_cpus,
 };
-use provider::Exceeded;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -35,22 +34,31 @@ const WRITE_RATES: &str = "blkio.throttle.write_bps_device";
 
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
-pub(crate) struct Cgroups {
+pub struct Cgroups {
     hierarchies: Arc<[Hierarchy]>,
     /// The path in each hierarchy, with a leading slash.
     path: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CgroupUsage {
-    pub(crate) cpu_us: u64,
-    pub(crate) memory_bytes: u64,
-    pub(crate) processes: u64,
+pub struct CgroupUsage {
+    pub cpu_us: u64,
+    pub memory_bytes: u64,
+    pub processes: u64,
+}
+
+/// How often limits were reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReachedLimits {
+    /// Processes that were killed because the memory was full.
+    pub out_of_memory: u64,
+    /// Processes that could not be started.
+    pub processes: u64,
 }
 
 impl Cgroups {
     /// The cgroups with this path, whether they exist or not.
-    pub(crate) fn new(path: &str) -> io::Result<Self> {
+    pub fn new(path: &str) -> io::Result<Self> {
         // Hierarchies are mounted before any server starts.
         static MOUNTED: OnceLock<Arc<[Hierarchy]>> = OnceLock::new();
         let hierarchies = match MOUNTED.get() {
@@ -64,12 +72,12 @@ impl Cgroups {
     }
 
     /// Whether this machine can limit memory, processes and CPU time.
-    pub(crate) fn can_limit(&self) -> bool {
+    pub fn can_limit(&self) -> bool {
         ["memory", "pids", "cpu"].iter().all(|name| self.with(name).is_some())
     }
 
     /// Creates the cgroups with these limits.
-    pub(crate) fn create(&self, limits: &LinuxResources) -> io::Result<()> {
+    pub fn create(&self, limits: &LinuxResources) -> io::Result<()> {
         for hierarchy in self.joined() {
             let dir = self.dir(hierarchy);
             fs::create_dir_all(&dir)?;
@@ -84,7 +92,7 @@ impl Cgroups {
     }
 
     /// Sets the limits, or replaces them.
-    pub(crate) fn limit(&self, limits: &LinuxResources) -> io::Result<()> {
+    pub fn limit(&self, limits: &LinuxResources) -> io::Result<()> {
         let number = |value: Option<i64>| value.unwrap_or(-1).to_string();
         if let Some(memory) = limits.memory() {
             let (limit, swap) = (number(memory.limit()), number(memory.swap()));
@@ -114,17 +122,11 @@ impl Cgroups {
                 self.set("cpu", "cpu.max", &format!("{quota} {period}"))?;
             }
         }
-        let devices =
-            limits.block_io().as_ref().and_then(|disks| disks.throttle_write_bps_device().as_ref());
-        for device in devices.into_iter().flatten() {
-            let number = format!("{}:{}", device.major(), device.minor());
-            self.limit_writes(&number, device.rate())?;
-        }
         Ok(())
     }
 
     /// Sets the share of contended CPUs.
-    pub(crate) fn set_cpu_shares(&self, shares: u64) -> io::Result<()> {
+    pub fn set_cpu_shares(&self, shares: u64) -> io::Result<()> {
         if self.is_v1("cpu") {
             return self.set("cpu", "cpu.shares", &shares.to_string());
         }
@@ -133,11 +135,22 @@ impl Cgroups {
         self.set("cpu", "cpu.weight", &weight.to_string())
     }
 
-    /// Limits the bytes per second written to a device; 0 removes the limit. Does nothing if the kernel
-    /// cannot limit writes.
-    pub(crate) fn limit_writes(&self, device: &str, rate: u64) -> io::Result<()> {
-        if self.is_v1("blkio") {
-            return self.set("blkio", WRITE_RATES, &format!("{device} {rate}"));
+    /// Limits the bytes per second that the cgroups in these write to a device; 0 removes the limit. Does nothing
+    /// if the kernel cannot limit writes.
+    ///
+    /// Version 2 charges delayed writes of programs to their cgroup, and limits all cgroups in this one together.
+    /// Version 1 charges them to the root cgroup, so there the device itself is limited; direct writes are limited
+    /// in each cgroup.
+    pub fn limit_writes(&self, device: &str, rate: u64) -> io::Result<()> {
+        if self.is_v1("blkio")
+            && let Some(blkio) = self.with("blkio")
+        {
+            let limit = format!("{device} {rate}");
+            for entry in fs::read_dir(self.dir(blkio)).into_iter().flatten().flatten() {
+                // Its sandbox may end meanwhile.
+                let _ = fs::write(entry.path().join(WRITE_RATES), &limit);
+            }
+            return fs::write(blkio.mount.join(WRITE_RATES), limit);
         }
         if self.with("io").is_none() {
             return Ok(());
@@ -147,25 +160,29 @@ impl Cgroups {
     }
 
     /// Whether this machine can limit writes to a device.
-    pub(crate) fn can_limit_writes(&self) -> bool {
+    pub fn can_limit_writes(&self) -> bool {
         self.with("blkio").or_else(|| self.with("io")).is_some()
     }
 
-    /// The write rate limits of the root cgroup; `None` in version 2. Version 1 charges the delayed writes of
-    /// programs to the root cgroup, version 2 to their own.
-    pub(crate) fn root_write_limits(&self) -> Option<PathBuf> {
-        let blkio = self.is_v1("blkio").then(|| self.with("blkio")).flatten()?;
-        Some(blkio.mount.join(WRITE_RATES))
+    /// The loop devices with a limit that [`Self::limit_writes`] set.
+    pub fn limited_devices(&self) -> Vec<String> {
+        let text = match self.with("blkio").filter(|_| self.is_v1("blkio")) {
+            Some(blkio) => fs::read_to_string(blkio.mount.join(WRITE_RATES)).unwrap_or_default(),
+            None => self.file("io", "io.max").unwrap_or_default(),
+        };
+        let limited = |line: &&str| line.starts_with("7:") && !line.contains("wbps=max");
+        let devices = text.lines().filter(limited);
+        devices.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
     }
 
     /// Whether this machine can restrict sandboxes to some CPUs.
-    pub(crate) fn can_restrict_cpus(&self) -> bool {
+    pub fn can_restrict_cpus(&self) -> bool {
         self.with("cpuset").is_some()
     }
 
     /// Keeps all processes off the first `count` CPUs of the machine, but never off all. 0 allows every
     /// CPU.
-    pub(crate) fn avoid_first_cpus(&self, count: usize) -> io::Result<()> {
+    pub fn avoid_first_cpus(&self, count: usize) -> io::Result<()> {
         let all = self.parent_cpus()?;
         let count = count.min(all.len().saturating_sub(1));
         let list = match (count, self.is_v1("cpuset")) {
@@ -177,7 +194,7 @@ impl Cgroups {
     }
 
     /// Whether some of the machine's CPUs are excluded.
-    pub(crate) fn avoids_cpus(&self) -> bool {
+    pub fn avoids_cpus(&self) -> bool {
         let own = self.file("cpuset", "cpuset.cpus").unwrap_or_default();
         let own = parse_cpus(&own);
         !own.is_empty() && self.parent_cpus().is_ok_and(|all| own.len() < all.len())
@@ -193,7 +210,7 @@ impl Cgroups {
     }
 
     /// Moves a process into the cgroups.
-    pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
+    pub fn add(&self, pid: u32) -> io::Result<()> {
         for hierarchy in self.joined() {
             fs::write(self.dir(hierarchy).join("cgroup.procs"), pid.to_string())?;
         }
@@ -203,7 +220,7 @@ impl Cgroups {
     /// Denies access to all devices except harmless ones and terminals. Without a devices controller,
     /// programs
     /// still cannot create devices, and only these are mounted.
-    pub(crate) fn deny_devices(&self) -> io::Result<()> {
+    pub fn deny_devices(&self) -> io::Result<()> {
         if self.with("devices").is_none() {
             return Ok(());
         }
@@ -235,7 +252,7 @@ impl Cgroups {
     }
 
     /// Freezes all processes, and waits until they are.
-    pub(crate) fn freeze(&self, timeout: Duration) -> io::Result<()> {
+    pub fn freeze(&self, timeout: Duration) -> io::Result<()> {
         if let Some(dir) = self.unified("cgroup.freeze") {
             fs::write(dir.join("cgroup.freeze"), "1")?;
             return wait(timeout, || line(&dir.join("cgroup.events"), "frozen 1"));
@@ -249,7 +266,7 @@ impl Cgroups {
     }
 
     /// Thaws all processes, and waits until they are.
-    pub(crate) fn thaw(&self, timeout: Duration) -> io::Result<()> {
+    pub fn thaw(&self, timeout: Duration) -> io::Result<()> {
         if let Some(dir) = self.unified("cgroup.freeze") {
             fs::write(dir.join("cgroup.freeze"), "0")?;
             return wait(timeout, || line(&dir.join("cgroup.events"), "frozen 0"));
@@ -260,7 +277,7 @@ impl Cgroups {
     }
 
     /// Whether they were frozen. The kernel may still be freezing them.
-    pub(crate) fn is_frozen(&self) -> bool {
+    pub fn is_frozen(&self) -> bool {
         // A machine may have both versions, and an engine may use the other one.
         let unified = |dir: PathBuf| line(&dir.join("cgroup.freeze"), "1");
         let state = |dir: PathBuf| {
@@ -271,7 +288,7 @@ impl Cgroups {
     }
 
     /// Kills all processes and removes the cgroups. A missing cgroup is a success.
-    pub(crate) fn kill(&self, timeout: Duration) -> io::Result<()> {
+    pub fn kill(&self, timeout: Duration) -> io::Result<()> {
         let dirs: Vec<PathBuf> = self.dirs().collect();
         wait(timeout, || {
             let mut empty = true;
@@ -290,7 +307,7 @@ impl Cgroups {
     }
 
     /// Kills all processes but one, and those that are forked in the next [`KILL_TIMEOUT`].
-    pub(crate) fn kill_all_but(&self, spared: i32) -> io::Result<()> {
+    pub fn kill_all_but(&self, spared: i32) -> io::Result<()> {
         let Some(dir) = self.with("pids").map(|hierarchy| self.dir(hierarchy)) else {
             return Ok(());
         };
@@ -308,7 +325,7 @@ impl Cgroups {
         })
     }
 
-    pub(crate) fn usage(&self) -> CgroupUsage {
+    pub fn usage(&self) -> CgroupUsage {
         let memory = self.file("memory", "memory.usage_in_bytes");
         let memory = memory.or_else(|| self.file("memory", "memory.current"));
         CgroupUsage {
@@ -320,7 +337,7 @@ impl Cgroups {
     }
 
     /// The CPU time of all processes, including those that have ended.
-    pub(crate) fn cpu_us(&self) -> u64 {
+    pub fn cpu_us(&self) -> u64 {
         match self.file("cpuacct", "cpuacct.usage") {
             Some(text) => text.trim().parse::<u64>().unwrap_or(0) / 1000,
             None => self
@@ -331,14 +348,14 @@ impl Cgroups {
     }
 
     /// How often the limits were reached.
-    pub(crate) fn exceeded(&self) -> Exceeded {
+    #[must_use]
+    pub fn exceeded(&self) -> ReachedLimits {
         let memory = self.file("memory", "memory.oom_control");
         let memory = memory.or_else(|| self.file("memory", "memory.events"));
         let processes = self.file("pids", "pids.events");
-        Exceeded {
+        ReachedLimits {
             out_of_memory: memory.and_then(|text| field(&text, "oom_kill")).unwrap_or(0),
             processes: processes.and_then(|text| field(&text, "max")).unwrap_or(0),
-            disk: 0,
         }
     }
 

@@ -20,7 +20,7 @@ impl Hierarchy {
 }
 
 /// The path of the cgroup with a process's limits, from its `/proc/PID/cgroup`.
-pub(crate) fn path(proc_cgroup: &str) -> Option<&str> {
+pub fn path(proc_cgroup: &str) -> Option<&str> {
     let lines = || proc_cgroup.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let limited = |(names, _): &(&str, &str)| names.split(',').any(|name| name == "memory");
     let found = lines().find(limited).or_else(|| lines().find(|(names, _)| names.is_empty()));
