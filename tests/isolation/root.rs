@@ -234,7 +234,7 @@ fn a_python_package_installed_into_the_system_stays_in_its_sandbox_and_its_copie
         eprintln!("skipped: this machine has no pip that sandboxes see");
         return;
     }
-    assert_eq!(said(&client, one, WHEEL), "42\n");
+    assert_eq!(output(&client, one, WHEEL), "42\n");
     // Neither the machine nor a neighbour has it.
     let import = "python3 -c 'import probe_wheel; print(probe_wheel.ANSWER)'";
     let on_machine = Command::new("/usr/bin/python3").args(["-c", "import probe_wheel"]).output();
@@ -242,12 +242,12 @@ fn a_python_package_installed_into_the_system_stays_in_its_sandbox_and_its_copie
     assert_ne!(exec(&client, "neighbour", import)["exit_code"], 0);
 
     client.post(&format!("/api/sandboxes/{one}/suspend"), json!({})).expect(200);
-    assert_eq!(said(&client, one, import), "42\n");
+    assert_eq!(output(&client, one, import), "42\n");
     let fork = client.post(&format!("/api/sandboxes/{one}/fork"), json!({})).expect(201);
-    assert_eq!(said(&client, fork["thread_id"].as_str().unwrap(), import), "42\n");
+    assert_eq!(output(&client, fork["thread_id"].as_str().unwrap(), import), "42\n");
     client.post(&format!("/api/sandboxes/{one}/snapshot"), json!({"name": "wheel"})).expect(201);
     let later = client.post("/api/sandboxes", json!({"snapshot": "wheel"})).expect(201);
-    assert_eq!(said(&client, later["thread_id"].as_str().unwrap(), import), "42\n");
+    assert_eq!(output(&client, later["thread_id"].as_str().unwrap(), import), "42\n");
 }
 
 #[test]
