@@ -41,10 +41,10 @@ build: ## build the release binary as target/release/stead
 	@mkdir -p target/release
 	@ln -sf ../$(HOST)/release/stead target/release/stead
 
-web: web/dist/index.html ## build the web app into web/dist, which the binary embeds
+web: web/dist/index.html.gz ## build the web app into web/dist, which the binary embeds
 
 # Only when a source changed: the crate that embeds it is compiled again after every build.
-web/dist/index.html: web/node_modules/.package-lock.json $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/tests -prune -o -type f -print)
+web/dist/index.html.gz: web/node_modules/.package-lock.json $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/tests -prune -o -type f -print)
 	@if command -v npm >/dev/null; then npm --prefix web run --silent build && touch $@; \
 	else echo "web: no npm here; the binary will say how to build the app"; fi
 

@@ -4,19 +4,19 @@
 //! authentication: they contain no data, and the app authenticates to the API with its cookie.
 
 use super::book;
-use super::embedded::{Encoding, accepts_gzip, respond};
+use super::embedded;
 use api::Assets;
 use axum::{
     extract::Request,
     http::{Method, header},
     response::{IntoResponse, Response},
 };
-use rust_embed::{EmbeddedFile, RustEmbed};
+use rust_embed::RustEmbed;
 
 /// The files, for the router.
 pub const ASSETS: Assets = Assets { has, serve };
 
-/// The output of `make web`.
+/// The output of `make web`: texts with the suffix `.gz`, and other files.
 #[derive(RustEmbed)]
 #[folder = "web/dist"]
 #[allow_missing = true]
@@ -32,7 +32,7 @@ fn has(path: &str) -> bool {
 }
 
 enum Found {
-    Built(String, EmbeddedFile),
+    Built(String),
     Placeholder(&'static str, &'static str),
 }
 
@@ -42,8 +42,8 @@ fn find(path: &str) -> Option<Found> {
         view if view.starts_with("/ui/") => "index.html",
         file => file.strip_prefix('/')?,
     };
-    if let Some(file) = Built::get(name) {
-        return Some(Found::Built(name.to_owned(), file));
+    if embedded::has::<Built>(name) {
+        return Some(Found::Built(name.to_owned()));
     }
     match name {
         "index.html" => Some(Found::Placeholder("text/html; charset=utf-8", PLACEHOLDER)),
@@ -61,18 +61,10 @@ fn serve(request: &Request) -> Option<Response> {
     if book::has(path) {
         return book::serve(request);
     }
-    Some(match find(path)? {
-        Found::Placeholder(kind, text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
-        Found::Built(name, file) => built(request, &name, file),
-    })
-}
-
-fn built(request: &Request, name: &str, file: EmbeddedFile) -> Response {
-    let kind = file.metadata.mimetype().to_owned();
-    let gzip = accepts_gzip(request).then(|| Built::get(&format!("{name}.gz"))).flatten();
-    let (file, encoding) = match gzip {
-        Some(compressed) => (compressed, Encoding::Gzip),
-        None => (file, Encoding::Identity),
-    };
-    respond(request, name, &kind, encoding, file)
+    match find(path)? {
+        Found::Placeholder(kind, text) => {
+            Some(([(header::CONTENT_TYPE, kind)], text).into_response())
+        }
+        Found::Built(name) => embedded::serve::<Built>(request, &name),
+    }
 }

@@ -1,7 +1,7 @@
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
-/** Puts NAME.gz beside every text file of the build; the server sends it to those who accept it. */
+/** Writes every text file of the build as NAME.gz; the server decompresses it for clients that do not accept gzip. */
 function packed(): Plugin {
   return {
     name: "packed",
@@ -13,6 +13,7 @@ function packed(): Plugin {
           if (!/\.(js|css|html|svg)$/.test(name)) continue;
           const source = file.type === "chunk" ? file.code : file.source;
           this.emitFile({ type: "asset", fileName: `${name}.gz`, source: gzipSync(source, { level: 9 }) });
+          delete bundle[name];
         }
       },
     },

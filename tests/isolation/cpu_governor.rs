@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use crate::harness::{Server, wait_for};
 use crate::world::World;
 
-/// A sandbox with its directory and its cgroup, as the machine sees them.
+/// A sandbox with the name of its cgroup.
 struct Observed {
     thread: String,
-    dir: PathBuf,
     name: String,
 }
 
@@ -24,10 +23,10 @@ impl Observed {
         run(&world.server, thread, "true");
         let lease = client.get(&format!("/api/threads/{thread}/lease")).expect(200);
         let instance = lease["instance"]["instance_id"].as_str().unwrap();
-        let dir = world.home.path().join("sandboxes").join(instance);
-        let label: Value = serde_json::from_slice(&fs::read(dir.join("label")).unwrap()).unwrap();
+        let label = world.home.path().join("sandboxes").join(instance).join("label");
+        let label: Value = serde_json::from_slice(&fs::read(label).unwrap()).unwrap();
         let name = label["name"].as_str().unwrap().to_owned();
-        Observed { thread: thread.to_owned(), dir, name }
+        Observed { thread: thread.to_owned(), name }
     }
 
     /// Returns a file of the cgroup, whose name depends on the version of cgroups.

@@ -28,7 +28,7 @@ use super::{
     idempotency::KeyedRequests,
     key::Keys,
     pass::{Pass, Shares},
-    readiness::ReadinessProbe,
+    readiness::{ReadinessProbes, ReadinessSubjects},
 };
 
 /// The size of a terminal until its first client reports one, in columns and rows.
@@ -64,7 +64,7 @@ pub struct Parts {
     /// Runs requests that continue after their clients disconnect.
     pub(super) detached: Detached,
     pub(super) keyed: KeyedRequests,
-    pub(super) readiness: ReadinessProbe,
+    pub(super) readiness: ReadinessProbes,
 }
 
 /// What the API serves. [`App`] dereferences to it.
@@ -119,7 +119,14 @@ impl App {
             ),
             detached: Detached::new(settings.limits.requests),
             keyed: KeyedRequests::default(),
-            readiness: ReadinessProbe::default(),
+            readiness: ReadinessProbes::new(ReadinessSubjects {
+                stopping: stopping.clone(),
+                store: store.clone(),
+                home: settings.home.clone(),
+                terminals: engine.terminals.clone(),
+                providers: engine.leases.providers().clone(),
+                provider: engine.provider.clone(),
+            }),
             cookie: format!("stead_{}", address.port()),
             url: settings.public_url(address),
             settings,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub use super::code::Code;
+use super::readiness::ReadinessCheck;
 use base::lock::StillLocked;
 use engine::{
     handoff::HandoffError,
@@ -41,6 +42,7 @@ pub struct Problem {
     code: Code,
     detail: String,
     errors: Vec<FieldError>,
+    checks: Vec<ReadinessCheck>,
     retry_after_seconds: Option<u64>,
 }
 
@@ -64,6 +66,10 @@ pub struct ProblemBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     errors: Vec<FieldError>,
+    /// For `/readyz`: what was checked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    checks: Vec<ReadinessCheck>,
 }
 
 impl Problem {
@@ -72,7 +78,8 @@ impl Problem {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some(1),
             _ => None,
         };
-        Problem { code, detail: detail.into(), errors: Vec::new(), retry_after_seconds }
+        let (errors, checks) = (Vec::new(), Vec::new());
+        Problem { code, detail: detail.into(), errors, checks, retry_after_seconds }
     }
 
     /// An invalid field of the input.
@@ -121,6 +128,13 @@ impl Problem {
     #[must_use]
     pub fn with(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Problem {
         self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        self
+    }
+
+    /// Adds what was checked.
+    #[must_use]
+    pub(super) fn with_checks(mut self, checks: Vec<ReadinessCheck>) -> Problem {
+        self.checks = checks;
         self
     }
 
@@ -368,6 +382,7 @@ impl IntoResponse for Problem {
             detail: self.detail,
             code: self.code,
             errors: self.errors,
+            checks: self.checks,
         };
         let body = serde_json::to_vec(&body).expect("a problem is plain strings and numbers");
         let mut response = (status, body).into_response();

@@ -1,8 +1,7 @@
 //! Liveness, readiness and metrics.
 
-use std::time::Duration;
-
 use axum::{
+    Extension, Json,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -13,11 +12,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     App,
+    auth::Principal,
     error::{Code, Problem},
+    readiness::{ReadinessCheck, ReadinessPart},
 };
 
-/// Deadline of the store's test write.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }
@@ -36,7 +35,7 @@ struct Liveness {
     operation_id = "server.live", security(()),
     responses((status = 200, description = "The process is alive", body = Liveness)))]
 async fn healthz() -> impl IntoResponse {
-    axum::Json(Liveness { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    Json(Liveness { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// The readiness of the server.
@@ -44,23 +43,43 @@ async fn healthz() -> impl IntoResponse {
 struct Readiness {
     /// Always `ready`.
     status: &'static str,
+    /// What was checked. A failed check here is a warning.
+    checks: Vec<ReadinessCheck>,
 }
 
 /// Check that the server is ready.
 ///
-/// The server is ready when the store accepts writes and the shells that kept running were found.
+/// The server is ready when the store accepts writes and the shells that kept running were found. Little free space, hosts
+/// that do not answer and a default provider that cannot be used are warnings. Callers without a token see which checks
+/// failed, but not why.
 #[utoipa::path(get, path = "/readyz", tag = "server",
     operation_id = "server.ready", security(()),
-    responses((status = 200, description = "The server is ready", body = Readiness)))]
-async fn readyz(State(app): State<App>) -> Result<Response, Problem> {
-    if app.stopping.is_cancelled() {
-        return Err(Problem::new(Code::Stopping, "the server is stopping"));
+    responses(
+        (status = 200, description = "The server is ready", body = Readiness),
+        (status = 503, description = "The server is not ready: `code` is `stopping` or `store_unavailable`, and `checks` has all checks",
+            body = ref("#/components/schemas/Problem"), content_type = "application/problem+json")))]
+async fn readyz(
+    State(app): State<App>,
+    authenticated: Option<Extension<Principal>>,
+) -> Result<Json<Readiness>, Problem> {
+    let mut checks = app.readiness.run().await;
+    if authenticated.is_none() {
+        checks.iter_mut().for_each(|check| check.reason = None);
     }
-    match tokio::time::timeout(PROBE_TIMEOUT, app.readiness.probe(&app.store)).await {
-        Ok(written) => written?,
-        Err(_) => return Err(Problem::new(Code::StoreUnavailable, "the store does not respond")),
+    let failed = checks.iter().find_map(|check| match (check.ok, check.name) {
+        (false, ReadinessPart::Shutdown) => Some((Code::Stopping, "the server is stopping")),
+        (false, ReadinessPart::Store) => {
+            let reason = check.reason.as_deref();
+            Some((Code::StoreUnavailable, reason.unwrap_or("the store accepts no writes")))
+        }
+        (true, _) | (_, ReadinessPart::Disk | ReadinessPart::Hosts | ReadinessPart::Providers) => {
+            None
+        }
+    });
+    match failed {
+        Some((code, detail)) => Err(Problem::new(code, detail).with_checks(checks)),
+        None => Ok(Json(Readiness { status: "ready", checks })),
     }
-    Ok(axum::Json(Readiness { status: "ready" }).into_response())
 }
 
 /// Get metrics in the OpenMetrics text format.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use tracing::{Instrument, Span, debug_span, field::Empty, info_span};
+use tracing::{Instrument, Span, debug_span, error_span, field::Empty};
 
 /// The header with the id of a request.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -17,7 +17,7 @@ const MAX_ID_BYTES: usize = 128;
 /// The spans of one request.
 pub(super) struct RequestSpans {
     id: HeaderValue,
-    /// Adds the id to log lines.
+    /// Adds the id to log lines of every level.
     log: Span,
     trace: Span,
 }
@@ -31,7 +31,8 @@ impl RequestSpans {
             HeaderValue::try_from(id).expect("hexadecimal digits are a header value")
         });
         let request_id = id.to_str().unwrap_or_default();
-        let log = info_span!("request", request_id);
+        // A span below the minimum log level would be missing on the lines above it.
+        let log = error_span!("request", request_id);
         let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         let method = request.method();
         let trace = debug_span!(

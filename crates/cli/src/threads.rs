@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::{
@@ -475,10 +476,15 @@ const MAX_SHUTDOWNS: u32 = 10;
 pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
     let client = args.target.client()?;
     let health = client.get("/healthz").await?;
-    let ready = match client.get("/readyz").await {
-        Ok(_) => "yes".to_owned(),
-        Err(error) => format!("no: {error:#}"),
+    let readiness = client.open("/readyz", None, HeaderMap::new()).await?;
+    let is_ready = readiness.status().is_success();
+    let readiness = readiness.bytes().await.context("the response was cut off")?;
+    let readiness: Value = serde_json::from_slice(&readiness).unwrap_or_default();
+    let ready = match is_ready {
+        true => "yes".to_owned(),
+        false => format!("no: {}", readiness["detail"].as_str().unwrap_or("no reason given")),
     };
+    let checks = readiness["checks"].as_array().cloned().unwrap_or_default();
     let metrics = client.send(Method::GET, "/metrics", None, &[]).await?.bytes().await?;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
     let ended = client.get(&format!("/api/ledger?limit={MAX_SHUTDOWNS}")).await?["items"].take();
@@ -501,10 +507,20 @@ pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
         "recoveries_failed": number("stead_recoveries_failed_total"),
     });
     if args.form.json {
+        status["checks"] = json!(checks);
         status["ended"] = ended;
         args.form.one(&status)?;
     } else {
         args.form.one(&status)?;
+        let failed: Vec<_> = checks.into_iter().filter(|check| check["ok"] == false).collect();
+        if !failed.is_empty() {
+            line("")?;
+            list::print(
+                args.form,
+                Table::new(&[("problem", "/name"), ("reason", "/reason")]),
+                &failed,
+            )?;
+        }
         if let Some(ended) = ended.as_array().filter(|ended| !ended.is_empty()) {
             line("")?;
             let columns = [("shut down", "/at"), ("kind", "/kind"), ("id", "/subject")];
@@ -512,7 +528,7 @@ pub(super) async fn status(args: PlainArgs) -> anyhow::Result<ExitCode> {
             list::print(args.form, Table::new(&columns), ended)?;
         }
     }
-    Ok(if ready == "yes" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// `stead login`: prints a link that signs a browser in.

@@ -196,7 +196,7 @@ pub async fn recover(
             if let Err(error) = recovered {
                 tracing::error!(%error, "cannot recover the leases");
             }
-            tracing::info!(provider, elapsed = ?began.elapsed(), "recovered");
+            tracing::debug!(provider, elapsed = ?began.elapsed(), "recovered");
             let _ = finished.send(());
             sessions.settle_ended().await;
         };

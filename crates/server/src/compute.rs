@@ -86,7 +86,7 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
         ready = Some(namespace);
     } else {
         let missing = check.missing();
-        tracing::info!(missing = missing.join("; "), "namespace sandboxes are not available");
+        tracing::debug!(missing = missing.join("; "), "namespace sandboxes are not available");
         if chosen == "namespace" {
             anyhow::bail!("provider namespace is not available: {}", missing.join("; "));
         }

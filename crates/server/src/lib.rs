@@ -219,7 +219,7 @@ fn limit_connections(connections: usize, descriptors: Option<u64>) -> usize {
     let half =
         descriptors.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX));
     if connections > half {
-        tracing::info!(
+        tracing::debug!(
             connections = half,
             "lowered limits.connections to half of the open file limit"
         );

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Answer, Home, Server, wait_for};
+use crate::harness::{Answer, Home, Server, has_sandboxes, wait_for};
 
 #[test]
 fn the_first_start_generates_a_private_token_and_the_next_keeps_it() {
@@ -28,6 +28,53 @@ fn the_first_start_generates_a_private_token_and_the_next_keeps_it() {
         assert!(!content.contains(&token), "the token is in {:?}", file.path());
     }
     assert!(!server.log().contains(&token));
+}
+
+#[test]
+fn readiness_consists_of_named_checks() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let ready = server.stranger().get("/readyz").expect(200);
+    let checks = ["shutdown", "store", "disk", "hosts", "providers"];
+    let names: Vec<_> = ready["checks"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, checks, "{ready}");
+    for name in ["shutdown", "store", "hosts", "providers"] {
+        let passed = serde_json::json!({"name": name, "ok": true});
+        assert!(ready["checks"].as_array().unwrap().contains(&passed), "{name}: {ready}");
+    }
+    let document = server.client().get("/openapi.json").expect(200);
+    let unready = &document["paths"]["/readyz"]["get"]["responses"]["503"];
+    let schema = &unready["content"]["application/problem+json"]["schema"]["$ref"];
+    assert_eq!(schema, "#/components/schemas/Problem", "{unready}");
+}
+
+#[test]
+fn the_start_says_where_the_server_is_what_isolates_commands_and_where_the_data_is() {
+    let home = Home::new();
+    let mut server = Server::start_with(&home, &["--provider", "local"]);
+    let link = server.link.clone().unwrap();
+    assert!(link.starts_with(&format!("http://{}/login?code=", server.address)), "{link}");
+    let remedy = match rustix::process::geteuid().is_root() {
+        true => "run with --provider namespace",
+        false => "run as root or with --provider namespace",
+    };
+    let expected = format!(
+        "isolation: WARNING: commands run as you, without isolation; {remedy} \
+         (stead doctor tells what is missing)\ndata: {}\n",
+        home.path().display()
+    );
+    assert_eq!(server.facts, expected);
+    server.terminate();
+    server.wait();
+    let log = server.log();
+    let others: Vec<_> = log.lines().filter(|line| !line.contains("stop")).collect();
+    assert!(others.is_empty(), "the start also says: {others:#?}");
+
+    if has_sandboxes() {
+        let server = Server::start_with(&home, &["--provider", "namespace"]);
+        let facts = &server.facts;
+        assert!(facts.starts_with("isolation: sandboxes (namespace)"), "{facts}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Authentication, authorization and refusals of the HTTP API.
 
+mod assets;
 mod budgets;
 mod compat;
 mod hostile;

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, WAIT_TIMEOUT};
+use crate::harness::{Home, Server, WAIT_TIMEOUT, flip_bit};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -161,6 +161,30 @@ fn log_lines_of_a_request_have_its_id() {
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["span"]["request_id"], "abc.1", "{line}");
     assert_eq!(line["fields"]["route"], "/api/threads", "{line}");
+}
+
+#[test]
+fn errors_have_the_id_of_their_request_at_every_log_level() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let answer =
+        server.client().post("/api/threads/t/exec", json!({"command": "echo to-be-damaged"}));
+    let path = format!("/api/commands/{}", answer.expect(200)["command_id"].as_str().unwrap());
+    assert!(server.stop().0.success());
+    flip_bit(home.path(), "echo to-be-damaged");
+    for level in ["warn", "error"] {
+        let arguments = ["--log-format", "json", "--log-level", level];
+        let server = Server::start_with(&home, &arguments);
+        let read = server.client().request("GET", &path).header("x-request-id", level).send();
+        assert_eq!(read.problem(500), "store_damaged");
+        let line = crate::harness::wait_for("the line of the request", || {
+            let log = server.log();
+            let line = log.lines().find(|line| line.contains("the store is damaged"));
+            line.map(str::to_owned).ok_or(log)
+        });
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["span"]["request_id"], level, "{line}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Server, database, run, wait_for};
+use crate::harness::{Home, Server, flip_bit, run, wait_for};
 
 #[test]
 fn a_row_with_a_flipped_bit_is_reported_and_the_others_work() {
@@ -18,14 +18,7 @@ fn a_row_with_a_flipped_bit_is_reported_and_the_others_work() {
     let doctor = || String::from_utf8(run(&stead, &[]).stdout).unwrap();
     assert!(doctor().contains("every row of"), "{}", doctor());
 
-    let file = home.path().join("stead.db");
-    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-    database(home.path()).query_row(checkpoint, [], |_| Ok(())).unwrap();
-    let mut bytes = std::fs::read(&file).unwrap();
-    let text = b"echo damaged-by-a-flipped-bit";
-    let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
-    bytes[at] ^= 1;
-    std::fs::write(&file, bytes).unwrap();
+    flip_bit(home.path(), "echo damaged-by-a-flipped-bit");
 
     let server = Server::start(&home);
     let command = |receipt: &serde_json::Value| {

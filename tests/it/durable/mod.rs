@@ -21,6 +21,12 @@ fn cycles() -> usize {
     if std::env::var_os("STEAD_SOAK").is_some() { 1000 } else { 50 }
 }
 
+/// One check in a response of `/readyz`.
+fn readiness_check(response: &Value, name: &str) -> Value {
+    let mut checks = response["checks"].as_array().unwrap().iter();
+    checks.find(|check| check["name"] == name).unwrap_or_else(|| panic!("{response}")).clone()
+}
+
 /// The numbers of all whole marks `<n>` in the bytes, in order.
 fn marks(bytes: &[u8]) -> Vec<u64> {
     let text = String::from_utf8_lossy(bytes);

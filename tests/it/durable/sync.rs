@@ -8,7 +8,8 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Home, Server};
+use super::readiness_check;
+use crate::harness::{Home, Server, run};
 
 /// Makes every sync of a server fail while the returned process runs; prints the reason and returns `None`
 /// where that is not possible.
@@ -57,6 +58,22 @@ fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
         assert_eq!(refused.problem(503), "store_unavailable");
         assert!(detail.contains("until the server is restarted"), "{detail}");
     }
+    let unready = client.get("/readyz");
+    assert_eq!(unready.problem(503), "store_unavailable");
+    let check = readiness_check(&unready.json(), "store");
+    assert_eq!(check["ok"], false, "{check}");
+    let reason = check["reason"].as_str().unwrap();
+    assert!(reason.contains("until the server is restarted"), "{check}");
+    // Callers without the token see what failed, and not why.
+    let unready = server.stranger().get("/readyz");
+    assert_eq!(unready.problem(503), "store_unavailable");
+    assert_eq!(readiness_check(&unready.json(), "store"), json!({"name": "store", "ok": false}));
+    assert!(!unready.text().contains(reason), "{}", unready.text());
+    let status = run(&["status", "--home", home.path().to_str().unwrap()], &[]);
+    let shown = String::from_utf8(status.stdout).unwrap();
+    assert!(shown.contains(&format!("store    {reason}")), "{shown}");
+    assert_eq!(status.status.code(), Some(1));
+
     client.get("/api/threads/before").expect(200);
     assert!(server.log().contains("no more changes are accepted"), "{}", server.log());
     drop(server);

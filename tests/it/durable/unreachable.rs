@@ -7,7 +7,8 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, has_sandboxes, wait_for};
+use super::readiness_check;
+use crate::harness::{Client, Home, Server, has_sandboxes, run, wait_for};
 
 /// A host that is stopped, and continued when the test ends.
 struct Stopped(Pid);
@@ -104,8 +105,24 @@ fn a_host_that_stops_while_the_server_runs_is_reported_and_waited_for() {
     assert_eq!(refused.json()["code"], "unreachable");
     is_unreachable(&client, "stuck");
     responds_again(&client, "free");
+    warns_of_the_host(&home, &server);
     drop(stopped);
     responds_again(&client, "stuck");
+    let check = readiness_check(&client.get("/readyz").expect(200), "hosts");
+    assert_eq!(check, json!({"name": "hosts", "ok": true}));
+}
+
+/// Checks that the server is ready, and that only the owner sees which host does not answer.
+fn warns_of_the_host(home: &Home, server: &Server) {
+    let check = readiness_check(&server.client().get("/readyz").expect(200), "hosts");
+    let lease = lease(&server.client(), "stuck")["lease_id"].as_str().unwrap().to_owned();
+    let reason = format!("no answer from the hosts of {lease}");
+    assert_eq!(check, json!({"name": "hosts", "ok": false, "reason": reason}));
+    let check = readiness_check(&server.stranger().get("/readyz").expect(200), "hosts");
+    assert_eq!(check, json!({"name": "hosts", "ok": false}));
+    let status = run(&["status", "--home", home.path().to_str().unwrap()], &[]);
+    let shown = String::from_utf8(status.stdout).unwrap();
+    assert!(status.status.success() && shown.contains(&reason), "{shown}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub use engine::{Engine, engines};
 pub use http::{Answer, Client, Event, Events, Request};
 pub use left::left;
 pub use person::Person;
-pub use server::{Home, Server, database, has_sandboxes, run};
+pub use server::{Home, Server, database, flip_bit, has_sandboxes, run};
 pub use socket::{Frame, Socket};
 pub use strace::busiest;
 

@@ -74,6 +74,8 @@ pub struct Server {
     pub address: SocketAddr,
     pub token: String,
     pub link: Option<String>,
+    /// What it printed after the link.
+    pub facts: String,
     log: Arc<Mutex<String>>,
 }
 
@@ -165,8 +167,10 @@ impl Server {
             stdout.read_line(&mut line).unwrap();
             link = line.trim_end().strip_prefix("sign in (works once): ").map(str::to_owned);
         }
+        // All lines are one write, so they were read together.
+        let facts = String::from_utf8_lossy(stdout.buffer()).into_owned();
         let pid = fs::read_to_string(home.path().join("lock")).unwrap().trim().parse().unwrap();
-        Ok(Server { child, pid, address, token: home.token(), link, log })
+        Ok(Server { child, pid, address, token: home.token(), link, facts, log })
     }
 
     /// A client with the server's token.
@@ -285,4 +289,15 @@ pub fn database(home: &Path) -> rusqlite::Connection {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
     database.create_scalar_function("row_checksum", -1, flags, |_| Ok(Null)).unwrap();
     database
+}
+
+/// Flips a bit of a text in the database of a home whose server has ended.
+pub fn flip_bit(home: &Path, text: &str) {
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    database(home).query_row(checkpoint, [], |_| Ok(())).unwrap();
+    let file = home.join("stead.db");
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&file, bytes).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Project rules that the compiler does not check.
 
 mod document;
+mod licences;
 mod names;
 mod source;
 mod words;

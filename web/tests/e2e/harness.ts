@@ -4,6 +4,7 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { extname, join } from "node:path";
+import { gunzipSync } from "node:zlib";
 import {
   type Browser,
   type BrowserContext,
@@ -306,9 +307,10 @@ async function fromDisk(context: BrowserContext, server: Server, dist: string): 
     (route) => {
       const path = new URL(route.request().url()).pathname;
       const file = join(dist, /^\/(assets|icon)/.test(path) ? path : "index.html");
-      if (!existsSync(file)) return route.fulfill({ status: 404, body: "" });
+      const packed = existsSync(`${file}.gz`);
+      if (!packed && !existsSync(file)) return route.fulfill({ status: 404, body: "" });
       return route.fulfill({
-        body: readFileSync(file),
+        body: packed ? gunzipSync(readFileSync(`${file}.gz`)) : readFileSync(file),
         headers: { "content-type": KINDS[extname(file)] ?? "text/plain", "content-security-policy": policy },
       });
     },

@@ -212,6 +212,11 @@ impl Terminals {
         self.0.unreachable.borrow().get(lease).copied()
     }
 
+    /// Returns the leases whose hosts do not answer.
+    pub fn unreachable_leases(&self) -> Vec<LeaseId> {
+        self.0.unreachable.borrow().keys().cloned().collect()
+    }
+
     /// Waits until the host of a lease is known to be unreachable.
     pub(crate) async fn is_unreachable(&self, lease: &LeaseId) {
         let mut unreachable = self.0.unreachable.subscribe();
