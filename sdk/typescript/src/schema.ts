@@ -1967,7 +1967,9 @@ export interface paths {
         };
         /**
          * Check that the server is ready.
-         * @description The server is ready when the store accepts writes and the shells that kept running were found.
+         * @description The server is ready when the store accepts writes and the shells that kept running were found. Little free space, hosts
+         *     that do not answer and a default provider that cannot be used are warnings. Callers without a token see which checks
+         *     failed, but not why.
          */
         get: operations["server.ready"];
         put?: never;
@@ -2095,6 +2097,30 @@ export interface components {
             cwd: string;
             /** @description Changes to the state of the shell. */
             changes: components["schemas"]["StateChanges"];
+        };
+        /** @description The current or latest command of a terminal. */
+        CommandSummary: {
+            /** @description Id of the command. */
+            command_id: string;
+            /** @description Id of its terminal. */
+            terminal_id: string;
+            /** @description Text of the command; long texts are truncated. */
+            command: string;
+            /** @description `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`. */
+            status: string;
+            /**
+             * Format: int32
+             * @description Exit code; null unless the command exited.
+             */
+            exit_code?: number | null;
+            /** @description Whether the command is queued or running. */
+            running: boolean;
+            /** @description Start time; null for a command that has not started. */
+            started_at?: string | null;
+            /** @description End time; null for a command that has not ended. */
+            finished_at?: string | null;
+            /** @description Whether the command waits for input on the terminal. */
+            waiting_for_input: boolean;
         };
         /** @description A command in the history of a terminal. */
         CommandView: {
@@ -2613,28 +2639,6 @@ export interface components {
             /** @description Start time. */
             started_at: string;
             metrics?: components["schemas"]["InstanceMetrics"] | null;
-        };
-        /** @description The current or latest command of a terminal. */
-        LastCommand: {
-            /** @description Id of the command. */
-            command_id: string;
-            /** @description Text of the command; long texts are truncated. */
-            command: string;
-            /** @description `queued`, `running`, `finished`, `timed_out`, `cancelled`, `lost` or `not_started`. */
-            status: string;
-            /**
-             * Format: int32
-             * @description Exit code; null unless the command exited.
-             */
-            exit_code?: number | null;
-            /** @description Whether the command is queued or running. */
-            running: boolean;
-            /** @description Start time; null for a command that has not started. */
-            started_at?: string | null;
-            /** @description End time; null for a command that has not ended. */
-            finished_at?: string | null;
-            /** @description Whether the command waits for input on the terminal. */
-            waiting_for_input: boolean;
         };
         /** @description A lease and its instance. */
         LeaseView: {
@@ -3232,7 +3236,9 @@ export interface components {
                 provider?: string | null;
                 /** @description Compute of the thread. */
                 sandbox: components["schemas"]["ThreadRowSandbox"];
-                last_command?: components["schemas"]["LastCommand"] | null;
+                last_command?: components["schemas"]["CommandSummary"] | null;
+                /** @description The command that each of its terminals runs or has queued; first those that wait for input. */
+                current_commands: components["schemas"]["CommandSummary"][];
                 /**
                  * Format: int64
                  * @description Number of open hand-offs on its terminals.
@@ -3573,6 +3579,8 @@ export interface components {
             code: components["schemas"]["Code"];
             /** @description For invalid input: every invalid field. */
             errors?: components["schemas"]["FieldError"][];
+            /** @description For `/readyz`: what was checked. */
+            checks?: components["schemas"]["ReadinessCheck"][];
         };
         /** @description Settings of a project that differ from the defaults. */
         ProjectConfig: {
@@ -3707,7 +3715,23 @@ export interface components {
         Readiness: {
             /** @description Always `ready`. */
             status: string;
+            /** @description What was checked. A failed check here is a warning. */
+            checks: components["schemas"]["ReadinessCheck"][];
         };
+        /** @description One part of the server's readiness. */
+        ReadinessCheck: {
+            /** @description The part that was checked. */
+            name: components["schemas"]["ReadinessPart"];
+            /** @description Whether the check passed. */
+            ok: boolean;
+            /** @description The cause of a failed check. Only callers with the token see it. */
+            reason?: string | null;
+        };
+        /**
+         * @description A part of the server's readiness. The server is not ready if `shutdown` or `store` fails; the others are warnings.
+         * @enum {string}
+         */
+        ReadinessPart: "shutdown" | "store" | "disk" | "hosts" | "providers";
         /**
          * @description The version to restore.
          * @example {
@@ -4301,7 +4325,9 @@ export interface components {
             provider?: string | null;
             /** @description Compute of the thread. */
             sandbox: components["schemas"]["ThreadRowSandbox"];
-            last_command?: components["schemas"]["LastCommand"] | null;
+            last_command?: components["schemas"]["CommandSummary"] | null;
+            /** @description The command that each of its terminals runs or has queued; first those that wait for input. */
+            current_commands: components["schemas"]["CommandSummary"][];
             /**
              * Format: int64
              * @description Number of open hand-offs on its terminals.
@@ -4350,7 +4376,9 @@ export interface components {
             messages: components["schemas"]["MessageView"][];
             /** @description Compute of the thread. */
             sandbox: components["schemas"]["ThreadSandbox"];
-            last_command?: components["schemas"]["LastCommand"] | null;
+            last_command?: components["schemas"]["CommandSummary"] | null;
+            /** @description The command that each of its terminals runs or has queued; first those that wait for input. */
+            current_commands: components["schemas"]["CommandSummary"][];
             /**
              * Format: int64
              * @description Number of open hand-offs on its terminals.
@@ -8748,6 +8776,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Readiness"];
+                };
+            };
+            /** @description The server is not ready: `code` is `stopping` or `store_unavailable`, and `checks` has all checks */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description An error; `code` identifies it */
