@@ -201,7 +201,7 @@ fn a_quota_error_has_the_text_of_the_vendor() {
     bay(&vendor).control(&json!({"max_sessions": 0}));
     let refused = client.post("/api/threads/no/exec", json!({"command": "true"}));
     assert_eq!(refused.problem(503), "provider_unavailable");
-    let words = "AgentBay answered 400 Bad Request: ExceededQuota.Session: 0 sessions are the most";
+    let words = "AgentBay answered 400 Bad Request: ExceededQuota.Session: the limit of 0 sessions is reached";
     assert!(refused.text().contains(words), "{}", refused.text());
     bay(&vendor).control(&json!({"max_sessions": 1}));
     assert_eq!(stdout(&client, "yes", "echo fine"), "fine\n");

@@ -225,7 +225,9 @@ async fn faults_are_reported_or_retried() {
         // A refusal has the vendor's message.
         stand_in.control(&json!({"max_sessions": 1}));
         let fault = bay.create("", &labels("limit"), &Value::Null).await.unwrap_err();
-        assert!(!fault.is_unknown() && fault.to_string().contains("1 sessions are the most"));
+        assert!(
+            !fault.is_unknown() && fault.to_string().contains("the limit of 1 sessions is reached")
+        );
         stand_in.control(&json!({"vanish": sandbox.id}));
         let fault = bay.run(&sandbox, &command("true")).await.unwrap_err();
         assert_eq!(fault.status(), Some(StatusCode::NOT_FOUND), "{fault}");
