@@ -1,5 +1,7 @@
 //! Authorization of the E2B and Daytona APIs: which key authorizes which sandbox.
 
+use std::io::{BufReader, Write};
+
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Home, Server};
@@ -242,8 +244,14 @@ fn no_route_is_open_without_a_key() {
 fn the_header_that_names_a_sandbox_is_accepted_once() {
     let home = Home::new();
     let server = Server::start(&home);
-    let request = server.client().request("GET", "/api/sandboxes").header("e2b-sandbox-id", "x");
-    assert_eq!(request.header("e2b-sandbox-id", "y").send().problem(400), "invalid_header");
+    let mut stream = server.client().connect();
+    let head = format!(
+        "GET /api/sandboxes HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         e2b-sandbox-id: x\r\ne2b-sandbox-id: y\r\n\r\n",
+        server.address, server.token
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(Answer::read(&mut BufReader::new(stream)).problem(400), "invalid_header");
 }
 
 #[test]

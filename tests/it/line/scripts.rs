@@ -118,7 +118,7 @@ fn waiting_for_a_command_gives_its_status_across_a_restart() {
     let receipt: Value = serde_json::from_reader(waiting.stdout.take().unwrap()).unwrap();
     assert_eq!((&receipt["command_id"], &receipt["status"]), (&json!(id), &json!("finished")));
     assert_eq!(stead(&home, &["wait", id]).status.code(), Some(7), "it has ended already");
-    assert!(refused(&home, &["wait", "cmd_1"]).contains("not_found"));
+    assert!(refused(&home, &["wait", "cmd_1"]).contains("no command \"cmd_1\""));
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn attach_creates_a_thread_only_if_asked_and_ends_with_its_input() {
         (code(child), lines.iter().collect::<Vec<_>>().join("\n"))
     };
     let (ended, stderr) = attach(&["typo"]);
-    assert_eq!(ended, Some(1));
+    assert_eq!(ended, Some(125));
     assert_eq!(stderr, "stead: no thread \"typo\"; `stead attach --create typo` creates it");
     assert_eq!(server.client().get("/api/threads/typo").problem(404), "not_found");
     let (ended, stderr) = attach(&["--create", "typo"]);

@@ -34,6 +34,7 @@ fn matches(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 options.any(|option| matches(root, option, value).is_ok())
             }
             "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
+            "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
             "items" => {
                 for item in value.as_array().into_iter().flatten() {
                     matches(root, rule, item)?;

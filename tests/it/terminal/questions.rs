@@ -10,7 +10,7 @@ const ASK: &str = r#"stty raw -echo
 printf 'ab\033[1;1;1;1;1;2*y\033[6n'
 IFS= read -r -d R answer
 stty sane
-printf '\r\nheard %q\r\n' "$answer"
+printf '\r\nanswer %q\r\n' "$answer"
 sleep 60"#;
 
 fn check_response(arguments: &[&str], environment: &[(&str, &str)], expected: &str) {
