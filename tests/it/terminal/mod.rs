@@ -4,7 +4,6 @@ mod characters;
 mod conformance;
 mod counted;
 mod current;
-mod cut;
 mod ends;
 mod exec;
 mod killed;
