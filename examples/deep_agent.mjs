@@ -31,7 +31,7 @@ try {
   const backend = new SteadSandbox(sandbox);
   const agent = createDeepAgent({ model: new ScriptedModel({ responses: [] }), backend });
   const { messages } = await agent.invoke({ messages: [{ role: "user", content: "Count to ten." }] });
-  console.log("the shell said:", messages.find(({ name }) => name === "execute").text.split("\n")[0]);
+  console.log("the shell printed:", messages.find(({ name }) => name === "execute").text.split("\n")[0]);
   console.log(messages.at(-1).text);
 } finally {
   await sandbox.delete();

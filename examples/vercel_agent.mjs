@@ -34,7 +34,7 @@ try {
     stopWhen: isStepCount(3),
     experimental_sandbox: new SandboxSession(sandbox),
   });
-  process.stdout.write(`the tool said: ${result.steps[0].toolResults[0].output}`);
+  process.stdout.write(`the tool printed: ${result.steps[0].toolResults[0].output}`);
   console.log(result.text);
 } finally {
   await sandbox.delete();

@@ -67,7 +67,7 @@ impl ReadinessCheck {
     }
 }
 
-/// What is checked.
+/// The parts of the server that the checks look at.
 pub(super) struct ReadinessSubjects {
     pub(super) stopping: CancellationToken,
     pub(super) store: Store,
@@ -162,7 +162,7 @@ async fn within(limit: Duration, probe: ProbeResult, what: &str) -> Option<Strin
 }
 
 fn explain(error: &StoreError) -> String {
-    // An orchestrator asks every few seconds; a store whose sync failed has said so in the log.
+    // An orchestrator asks every few seconds; a failed sync is in the log already.
     if !matches!(error, StoreError::SyncFailed { .. }) {
         tracing::warn!(%error, "the store is unavailable");
     }

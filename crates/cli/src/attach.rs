@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -551,17 +550,6 @@ async fn ended([terminate, hangup]: &mut [Signal; 2]) {
 
 async fn send(socket: &mut WebSocket, control: &Value) -> bool {
     socket.send(Message::text(control.to_string())).await.is_ok()
-}
-
-/// Decodes the bytes in a message, which are text or base64.
-pub(super) fn data(value: &Value) -> anyhow::Result<Vec<u8>> {
-    if let Some(text) = value["data"].as_str() {
-        return Ok(text.as_bytes().to_vec());
-    }
-    match value["data_base64"].as_str() {
-        Some(text) => STANDARD.decode(text).context("the server sent invalid base64"),
-        None => Ok(Vec::new()),
-    }
 }
 
 fn write(bytes: &[u8]) -> anyhow::Result<()> {

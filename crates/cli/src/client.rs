@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, io, net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use cloud::{UpgradeError, upgrade};
 use futures_util::StreamExt;
@@ -421,6 +422,17 @@ async fn api_error(response: Response) -> anyhow::Result<ApiError> {
     let code = text("code").unwrap_or_else(|| "unknown".into());
     let detail = text("detail").unwrap_or_else(|| format!("the server answered {status}"));
     Ok(ApiError { status, code, detail, retry_after })
+}
+
+/// Decodes the bytes in a message, which are text or base64.
+pub(super) fn data(value: &Value) -> anyhow::Result<Vec<u8>> {
+    if let Some(text) = value["data"].as_str() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    match value["data_base64"].as_str() {
+        Some(text) => STANDARD.decode(text).context("the server sent invalid base64"),
+        None => Ok(Vec::new()),
+    }
 }
 
 #[cfg(test)]

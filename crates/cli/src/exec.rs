@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    attach::data,
-    client::{ApiClient, ServerArgs, escape},
+    client::{ApiClient, ServerArgs, data, escape},
     list::{ListArgs, Table},
     names,
     progress::with_spinner,

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     attach::{self, AttachRole},
-    client::{ApiClient, ServerArgs, escape},
+    client::{ApiClient, ServerArgs, data, escape},
     exec,
     list::{ListArgs, Table},
     names::{self, IfMissing},
@@ -315,7 +315,7 @@ pub(super) async fn snapshot(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
     match args.format {
         SnapshotFormat::Ansi => {
             let answer: Value = serde_json::from_slice(&answer)?;
-            out(&attach::data(&answer)?)?;
+            out(&data(&answer)?)?;
         }
         SnapshotFormat::Text | SnapshotFormat::Html | SnapshotFormat::Json => {
             out(&answer)?;

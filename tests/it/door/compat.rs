@@ -357,7 +357,7 @@ fn an_unknown_user_is_refused_as_by_the_daemon() {
     let server = Server::start(&home);
     let sandbox = create(&server, json!({}));
     // The clients raise their error of authentication for these.
-    let user = base64::engine::general_purpose::STANDARD.encode("nobody-here:");
+    let user = base64::engine::general_purpose::STANDARD.encode("missing-user:");
     let ask = |method: &str, target: &str| {
         let request = server.stranger().request(method, target);
         let request = request.header("x-access-token", &sandbox.access);
@@ -365,7 +365,7 @@ fn an_unknown_user_is_refused_as_by_the_daemon() {
             .header("e2b-sandbox-id", &sandbox.id)
             .header("authorization", &format!("Basic {user}"))
     };
-    let refused = json!({"code": "unauthenticated", "message": "invalid username: 'nobody-here'"});
+    let refused = json!({"code": "unauthenticated", "message": "invalid username: 'missing-user'"});
     let stat = ask("POST", "/filesystem.Filesystem/Stat").json(&json!({"path": "x"})).send();
     assert_eq!(stat.expect(401), refused);
     let message = json!({"process": {"cmd": "true"}}).to_string();
@@ -379,8 +379,8 @@ fn an_unknown_user_is_refused_as_by_the_daemon() {
         panic!("no end of the stream: {}", start.text());
     };
     assert_eq!(serde_json::from_slice::<Value>(end).unwrap()["error"], refused);
-    let read = ask("GET", "/files?path=/etc/hostname&username=nobody-here").send().expect(401);
-    let unknown = "error looking up user 'nobody-here': user: unknown user nobody-here";
+    let read = ask("GET", "/files?path=/etc/hostname&username=missing-user").send().expect(401);
+    let unknown = "error looking up user 'missing-user': user: unknown user missing-user";
     assert_eq!(read["message"], unknown);
 }
 

@@ -87,5 +87,5 @@ test("files", async () => {
 });
 
 test("the example works in a sandbox", () => {
-  assert.equal(printed("vercel_agent.mjs"), "the tool said: 10\nThe last one is ten.\n");
+  assert.equal(printed("vercel_agent.mjs"), "the tool printed: 10\nThe last one is ten.\n");
 });

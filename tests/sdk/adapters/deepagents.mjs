@@ -66,5 +66,5 @@ test("the operations of deepagents work", async () => {
 });
 
 test("the example works in a sandbox", () => {
-  assert.equal(printed("deep_agent.mjs"), "the shell said: 10\nThe last one is ten.\n");
+  assert.equal(printed("deep_agent.mjs"), "the shell printed: 10\nThe last one is ten.\n");
 });
