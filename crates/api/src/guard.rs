@@ -193,11 +193,11 @@ async fn admit(
         (None, None) => Caller::Unauthenticated,
     };
     let room = match (&caller, open) {
-        (Caller::Owner, Some(OpenRoute::Immediate)) => {
+        (Caller::Owner, Some(OpenRoute::Free)) => {
             connection.becomes_owner();
             Room::Free
         }
-        (_, Some(OpenRoute::Immediate)) => Room::Free,
+        (_, Some(OpenRoute::Free)) => Room::Free,
         (Caller::Owner, _) => app.budgets.owner(&connection)?,
         (Caller::Holder(name), _) => app.budgets.holder(&connection, name)?,
         (Caller::Unauthenticated, _) => app.budgets.unauthenticated(&connection, client),
@@ -321,8 +321,8 @@ fn with_caller(mut request: Request, who: Option<Identity>) -> Request {
 /// A route that needs no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenRoute {
-    /// Responds immediately, from memory.
-    Immediate,
+    /// Costs nothing more per caller: responds from memory, or from checks that all callers share.
+    Free,
     /// Reads a body, or queries the store.
     Waits,
 }
@@ -332,10 +332,10 @@ fn open_route(method: &Method, path: &str, doors: &Doors, assets: Assets) -> Opt
     let read_only = *method == Method::GET || *method == Method::HEAD;
     match path {
         "/api/shares/open" => (*method == Method::POST).then_some(OpenRoute::Waits),
-        "/readyz" | "/login" => read_only.then_some(OpenRoute::Waits),
-        "/healthz" => read_only.then_some(OpenRoute::Immediate),
+        "/login" => read_only.then_some(OpenRoute::Waits),
+        "/healthz" | "/readyz" => read_only.then_some(OpenRoute::Free),
         _ if doors.iter().any(|door| door.is_open(method, path)) => Some(OpenRoute::Waits),
-        _ => (read_only && (assets.has)(path)).then_some(OpenRoute::Immediate),
+        _ => (read_only && (assets.has)(path)).then_some(OpenRoute::Free),
     }
 }
 
