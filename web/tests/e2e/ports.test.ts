@@ -91,7 +91,7 @@ test("the list of sandboxes shows the ports of one that runs", async (context_) 
     await row.getByRole("button", { name: "More actions for served" }).click();
     await page.getByRole("menuitem", { name: "Ports…" }).click();
   };
-  await row.getByText(/^[\d.]+ [KM]iB of [\d.]+ [MG]iB$/).waitFor();
+  await row.locator('dt:text-is("Memory") + dd', { hasText: /^[\d.]+ [KM]iB of [\d.]+ [MG]iB$/ }).waitFor();
   await open();
   const dialog = page.getByRole("dialog", { name: "Ports of served" });
   await dialog.locator(".ports").getByText("8765", { exact: true }).waitFor();
