@@ -1,4 +1,4 @@
-/** One file: its text in an editor, an image, a PDF, or what can be said of it. */
+/** One file: its text in an editor, an image, a PDF, or the reason why it is not shown. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { describe, Problem } from "../api/client.ts";
