@@ -108,7 +108,8 @@ test("a terminal shows its screen and takes input", async () => {
   const terminal = await thread.terminals.create({ cols: 100, rows: 30 });
   await terminal.waitFor({ prompt: true });
   await terminal.type("read -p 'name? ' x; echo \"hello $x\"\n");
-  await terminal.waitFor("name? ");
+  // At the start of a line, because the echo of the typed command has the same words.
+  await terminal.waitFor(/^name\?/m);
   await terminal.type("you\n");
   assert.match(await terminal.waitFor(/^hello you$/m), /hello you/);
   const screen = await terminal.screen();
