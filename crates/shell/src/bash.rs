@@ -118,9 +118,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
         // The preamble of the command's text sets the trap again.
         text.extend_from_slice(b"\\builtin trap - ERR\n");
     }
-    if let Some(cwd) = drive.cwd {
-        put(&mut text, &[b"\\builtin cd -- ", &single(cwd), b"\n"]);
-    }
+    drive.enter_cwd(&mut text, b"\\builtin ", b"\\builtin cd -- ");
     let all = redirects_all(drive);
     let mut outputs = Vec::new();
     put(&mut outputs, &[b" >", &single(&drive.stdout), b" 2>", &single(&drive.stderr)]);

@@ -35,6 +35,18 @@ pub struct Drive<'a> {
     pub stderr: Vec<u8>,
 }
 
+impl Drive<'_> {
+    /// Changes to the directory of this command alone. Where that fails, the command must not run: its text
+    /// becomes the same attempt, whose error and status are those of the command.
+    pub fn enter_cwd(&self, text: &mut Vec<u8>, call: &[u8], cd: &[u8]) {
+        let Some(cwd) = self.cwd else { return };
+        let attempt = [cd, &single(cwd)].concat();
+        let instead = [&attempt, &b" || "[..], call, b"return\n"].concat();
+        put(text, &[&attempt, b" 2>/dev/null || ", call, b"printf %s ", &single(&instead)]);
+        put(text, &[b" >|", &single(&self.paths.command()), b"\n"]);
+    }
+}
+
 /// The syntax that differs between zsh and POSIX shells.
 pub struct Syntax {
     /// The prefix that calls a builtin even if a function has its name.

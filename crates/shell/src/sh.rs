@@ -56,9 +56,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     SYNTAX.once(&mut text, drive);
     SYNTAX.mark(&mut text, &paths.ctl(&format!("{}.s", drive.number)), b"");
     text.extend_from_slice(b"set +m 2>/dev/null\n");
-    if let Some(cwd) = drive.cwd {
-        put(&mut text, &[SYNTAX.cd, &single(cwd), b"\n"]);
-    }
+    drive.enter_cwd(&mut text, SYNTAX.call, SYNTAX.cd);
     SYNTAX.set_env(&mut text, drive);
     // A substitution needs a fork, but every other way to set `$?` needs a function or a file.
     put(&mut text, &[format!("$(exit {})\n", drive.status).as_bytes()]);

@@ -89,9 +89,7 @@ pub fn drive(drive: &Drive) -> Vec<u8> {
     SYNTAX.once(&mut text, drive);
     SYNTAX.mark(&mut text, &paths.begun(), b"");
     text.extend_from_slice(b"builtin setopt no_monitor\n");
-    if let Some(cwd) = drive.cwd {
-        put(&mut text, &[SYNTAX.cd, &single(cwd), b"\n"]);
-    }
+    drive.enter_cwd(&mut text, SYNTAX.call, SYNTAX.cd);
     SYNTAX.set_env(&mut text, drive);
     status(&mut text, drive);
     SYNTAX.source(&mut text, drive);

@@ -42,6 +42,10 @@ fn streams_are_separate_and_the_exit_code_is_that_of_the_command() {
     assert_eq!(parts(&output), ("kept in /usr\n".into(), String::new(), Some(0)));
     let output = stead(&home, &["exec", "-e", "B=1", "--cwd", "/tmp", "--", "echo $B $PWD"]);
     assert_eq!(parts(&output).0, "1 /tmp\n");
+    let output = stead(&home, &["exec", "--cwd", "/no/such/directory", "--", "echo $PWD"]);
+    let (stdout, stderr, code) = parts(&output);
+    assert_eq!((stdout.as_str(), code), ("", Some(1)));
+    assert!(stderr.contains("/no/such/directory: No such file or directory"), "{stderr}");
     let output = stead(&home, &["exec", "--timeout", "200ms", "--", "echo a; sleep 100"]);
     let stderr = "stead: the command timed out\n";
     assert_eq!(parts(&output), ("a\n".into(), stderr.into(), Some(124)));

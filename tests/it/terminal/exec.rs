@@ -36,6 +36,38 @@ fn a_receipt_has_the_outcome_and_the_changes() {
 }
 
 #[test]
+fn without_its_directory_a_command_does_not_run() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    let befores = ["cd /", "trap 'echo trapped' ERR; set -C", "set -x; trap ':' DEBUG", "set -e"];
+    for (choice, befores) in [
+        (json!({"shell": "bash"}), &befores[..]),
+        (json!({"shell": "zsh"}), &befores),
+        (json!({"shell": "sh"}), &befores),
+        // A program of its own is not started again when it exits.
+        (json!({"cmd": ["busybox", "sh"]}), &befores[..3]),
+    ] {
+        let terminal = client.post("/api/threads/t/terminals", choice.clone()).expect(201);
+        let target = format!("/api/terminals/{}/exec", terminal["terminal_id"].as_str().unwrap());
+        let run = |body: Value| client.post(&target, body).expect(200);
+        for before in befores {
+            run(json!({"command": before}));
+            let lost = json!({"command": "touch ran; echo $PWD", "cwd": "/no/such'dir"});
+            let lost = run(lost);
+            let stderr = lost["stderr"].as_str().unwrap();
+            let case = format!("{choice} after {before}: {lost}");
+            assert!(stderr.contains("/no/such'dir"), "{case}");
+            assert!(!lost["stdout"].as_str().unwrap().contains('/'), "{case}");
+            assert!(matches!(lost["exit_code"].as_i64(), Some(1 | 2)), "{case}");
+            assert_eq!(lost["cwd"], "/", "{case}");
+            let kept = run(json!({"command": "set +ex; echo $PWD", "cwd": "/tmp"}));
+            assert_eq!((&kept["stdout"], &kept["cwd"]), (&json!("/tmp\n"), &json!("/")), "{case}");
+        }
+    }
+}
+
+#[test]
 fn output_can_be_read_by_offset_during_and_after_the_command() {
     let home = Home::new();
     let server = Server::start(&home);
