@@ -58,12 +58,20 @@ pub(super) async fn bring(
     }
 }
 
+/// Returns the `git clone` of a repository. The token is for the server of an `https` URL alone: it would be readable
+/// on the way over `http`, and another server may be the target of a redirection.
+fn clone_command(url: &str) -> String {
+    let mut command = "git ".to_owned();
+    let authority = url.strip_prefix("https://").and_then(|rest| rest.split('/').next());
+    if let Some(host) = authority.and_then(|authority| authority.rsplit('@').next()) {
+        let setting = format!("credential.https://{host}.helper={CREDENTIAL_HELPER}");
+        command += &format!("-c {} ", quoted(&setting));
+    }
+    command + "clone --progress -- " + &quoted(url)
+}
+
 async fn clone(client: &ApiClient, thread: &str, sandbox: &Value, url: &str) -> anyhow::Result<()> {
-    let command = format!(
-        "git -c credential.helper={} clone --progress -- {}",
-        quoted(CREDENTIAL_HELPER),
-        quoted(url)
-    );
+    let command = clone_command(url);
     // A question would have no answer.
     let env = json!({"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"});
     let mut body = json!({"command": command, "env": env});
@@ -83,6 +91,32 @@ async fn clone(client: &ApiClient, thread: &str, sandbox: &Value, url: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the password that Git would send to `url` while it clones `repository`, if any.
+    fn password(repository: &str, url: &str) -> Option<String> {
+        let clone = clone_command(repository);
+        let settings = clone.split("clone --progress").next().unwrap();
+        let script = format!("echo url={url} | GIT_TERMINAL_PROMPT=0 {settings} credential fill");
+        let mut git = std::process::Command::new("sh");
+        git.args(["-c", &script]).env("GIT_TOKEN", "secret").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        git.env("GIT_CONFIG_NOSYSTEM", "1").env_remove("GIT_ASKPASS").env_remove("SSH_ASKPASS");
+        let output = String::from_utf8(git.output().unwrap().stdout).unwrap();
+        output.lines().find_map(|line| line.strip_prefix("password=")).map(str::to_owned)
+    }
+
+    #[test]
+    fn the_token_is_sent_to_the_server_of_an_https_url_alone() {
+        let own = "https://example.com:8443/team/app.git";
+        assert_eq!(password(own, own).as_deref(), Some("secret"));
+        let with_user = "https://me@example.com:8443/team/app.git";
+        assert_eq!(password(with_user, own).as_deref(), Some("secret"));
+        for other in ["https://example.com/a", "https://example.org/a", "http://example.com:8443/a"]
+        {
+            assert_eq!(password(own, other), None, "{other}");
+        }
+        let plain = "http://example.com/team/app.git";
+        assert_eq!(password(plain, plain), None);
+    }
 
     #[test]
     fn a_source_is_a_url_or_a_directory() {

@@ -60,8 +60,8 @@ pub(super) enum SandboxVerb {
         stead sandbox create build --repo https://example.com/team/app.git\n  \
         stead sandbox create build --repo ./app\n\n\
         If a sandbox of this name exists, it is printed unchanged.\n\
-        --repo creates a directory in /workspace. For a private repository, `git clone` uses the variable GIT_TOKEN\n\
-        of the sandbox as its password.")]
+        --repo creates a directory in /workspace. For a private repository at an https URL, `git clone` uses\n\
+        the variable GIT_TOKEN of the sandbox as its password.")]
     Create(Box<NewSandboxArgs>),
     /// Show a sandbox
     #[command(after_help = "Example:\n  stead sandbox show build --json")]
