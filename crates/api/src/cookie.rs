@@ -29,16 +29,7 @@ mod tests {
     use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
-    use config::{ConfigSources, load};
-
-    fn settings(flags: &[(&str, &str)]) -> Settings {
-        let mut sources = ConfigSources::default();
-        sources.flag("home", "/h", "--home");
-        for (key, value) in flags {
-            sources.flag(key, *value, "--set");
-        }
-        load(&sources).unwrap().settings
-    }
+    use crate::test_settings::settings;
 
     const TLS: [(&str, &str); 2] = [("tls.cert", "/c"), ("tls.key", "/k")];
 

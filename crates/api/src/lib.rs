@@ -72,6 +72,8 @@ mod stream;
 mod target;
 mod terminal_state;
 mod terminals;
+#[cfg(test)]
+mod test_settings;
 mod thread_put;
 mod threads;
 pub mod transfer;
