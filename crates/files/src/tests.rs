@@ -278,6 +278,25 @@ fn trees_of_any_depth_are_removed() {
 }
 
 #[test]
+fn a_write_reports_the_file_that_it_wrote() {
+    let fixture = Fixture::new();
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                let _ = std::fs::write(fixture.root("other"), "of another writer");
+                let _ = std::fs::rename(fixture.root("other"), fixture.root("a"));
+                let _ = std::fs::remove_file(fixture.root("a"));
+            }
+        });
+        let sizes: Vec<_> =
+            (0..300).map(|_| fixture.write("a", "own").map(|stat| stat.size)).collect();
+        end.store(true, Ordering::Relaxed);
+        assert!(sizes.iter().all(|size| *size == Ok(3)), "{sizes:?}");
+    });
+}
+
+#[test]
 fn a_move_replaces_only_files() {
     let fixture = Fixture::new();
     fixture.write("a", "a").unwrap();

@@ -16,7 +16,7 @@ use rustix::{
     process::{Gid, Uid},
 };
 
-use crate::directory::{Directory, Reach, shared_owner, stat_at};
+use crate::directory::{Directory, Reach, shared_owner, stat_at, stat_of};
 use crate::{FileError, Relative, Stat, memory::Expect};
 use base::durable::part_name;
 
@@ -161,21 +161,25 @@ impl PartialFile {
         {
             file.sync_all().map_err(|error| self.failed(error))?;
         }
-        match self.below.create(|| self.rename()) {
+        let renamed = match self.below.create(|| self.rename()) {
             // The same file system, but another mount: first copy the file next to its final path.
             Err(Errno::XDEV) => {
                 self.copy_next_to_target().map_err(|error| self.failed(error))?;
-                self.below.create(|| self.rename()).map_err(|errno| self.failed(errno.into()))?;
+                self.below.create(|| self.rename())
             }
-            Err(errno) => return Err(self.failed(errno.into())),
-            Ok(()) => {}
-        }
+            renamed => renamed,
+        };
+        let renamed = renamed.map_err(|errno| self.failed(errno.into()))?;
         self.finished = true;
         self.below.sync(&self.parent).map_err(|error| self.failed(error))?;
-        stat_at(&self.parent, &self.name, &self.path).map_err(|errno| self.failed(errno.into()))
+        let found = fstat(&renamed).map_err(|errno| self.failed(errno.into()))?;
+        Ok(stat_of(&found, &self.path, None))
     }
 
-    fn rename(&self) -> Result<(), Errno> {
+    /// Returns a handle of the renamed file, because another writer may replace or remove it at any time.
+    fn rename(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.staging, &self.part, flags, Mode::empty())?;
         match self.expect {
             Expect::Anything => renameat(&self.staging, &self.part, &self.parent, &self.name),
             Expect::Absent => renameat_with(
@@ -193,7 +197,8 @@ impl PartialFile {
                 }
                 renameat(&self.staging, &self.part, &self.parent, &self.name)
             }
-        }
+        }?;
+        Ok(file)
     }
 
     fn copy_next_to_target(&mut self) -> io::Result<()> {
