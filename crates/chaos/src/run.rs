@@ -204,6 +204,7 @@ fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<Wo
         programs_die: [Fault::HostKill, Fault::ShellKill, Fault::Disk]
             .iter()
             .any(|fault| options.faults.contains(fault)),
+        disk_fills: options.faults.contains(&Fault::Disk),
         workspace: match options.provider.as_str() {
             "e2b" => FileAccess::InSandbox,
             _ => FileAccess::Shared,

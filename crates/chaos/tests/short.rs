@@ -19,7 +19,10 @@ fn harness(arguments: &[&str]) {
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_is_left_under_faults() {
     let faults = "kill,term,host-kill,shell-kill,vanish,stop,descriptors,clock";
-    harness(&["--seconds", "20", "--faults", faults, "--seed", "1"]);
+    // A full disk and a failing fsync need root.
+    let is_root = rustix::process::geteuid().is_root();
+    let faults = if is_root { format!("{faults},disk,fsync") } else { faults.to_owned() };
+    harness(&["--seconds", "20", "--faults", &faults, "--seed", "1"]);
 }
 
 #[test]

@@ -140,11 +140,20 @@ impl Output {
         if let Storage::Memory(kept) = &mut self.storage {
             let max_bytes =
                 MAX_MEMORY_BYTES.min(usize::try_from(self.keep.head).unwrap_or(MAX_MEMORY_BYTES));
-            if kept.len() + bytes.len() <= max_bytes && (!self.persistent || bytes.is_empty()) {
+            let fits = kept.len() + bytes.len() <= max_bytes;
+            if fits && (!self.persistent || bytes.is_empty()) {
                 kept.extend_from_slice(bytes);
                 return Ok(());
             }
-            self.storage = Storage::Disk(spill(&self.path, self.keep, kept)?);
+            match spill(&self.path, self.keep, kept) {
+                Ok(file) => self.storage = Storage::Disk(file),
+                // Memory is less safe than the disk, and better than nothing.
+                Err(_) if fits => {
+                    kept.extend_from_slice(bytes);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         }
         match &self.storage {
             Storage::Disk(file) => write(file, self.keep, self.written, bytes),

@@ -78,6 +78,8 @@ pub struct World {
     pub histories: Mutex<BTreeMap<String, Vec<RegisterOperation>>>,
     /// Whether faults end programs, so that typed input can be lost after it was acknowledged.
     pub programs_die: bool,
+    /// Whether faults fill the disk, so that the end of an output is only counted.
+    pub disk_fills: bool,
     /// Where commands find the files of the project.
     pub workspace: FileAccess,
 }

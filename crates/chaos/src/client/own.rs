@@ -173,11 +173,11 @@ impl ChaosClient {
         let Some(command) = receipt["command_id"].as_str().map(str::to_owned) else { return };
         let expected: String = (0..lines).map(|line| format!("{name} {line}\n")).collect();
         let expected = expected.into_bytes();
-        let mut stream = OutputStream { command, expected, received: 0, finished: false };
+        let mut stream = OutputStream { command, expected, received: 0, next: 0, finished: false };
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < deadline {
             let target = format!("/api/commands/{}/output", stream.command);
-            let from = format!("{target}?from={}&limit=7000&wait_ms=500", stream.received);
+            let from = format!("{target}?from={}&limit=7000&wait_ms=500", stream.next);
             match self.get(&from) {
                 Ok(answer) if answer.status == 200 => {
                     self.compare_output(&mut stream, &answer);
@@ -208,7 +208,10 @@ impl ChaosClient {
                 format!("other bytes at {offset} to {end}, next {next}: {}", answer.summary());
             self.world.report.violation("output", &stream.command, detail);
         }
-        stream.received = stream.received.max(end);
+        if !answer.body.is_empty() {
+            stream.received = stream.received.max(end);
+        }
+        stream.next = next;
     }
 
     /// Reads all output again: it must contain everything received before, and be complete if the command finished.
@@ -221,7 +224,8 @@ impl ChaosClient {
         let before = stream.received;
         self.compare_output(stream, &answer);
         let length = answer.body.len();
-        if length < before || (stream.finished && length != stream.expected.len()) {
+        let complete = length == stream.expected.len() || self.is_cut(stream, length);
+        if length < before || (stream.finished && !complete) {
             let detail = format!(
                 "{length} bytes, {before} were received before, {} were printed, finished: {}",
                 stream.expected.len(),
@@ -229,6 +233,16 @@ impl ChaosClient {
             );
             self.world.report.violation("output lost", &stream.command, detail);
         }
+    }
+
+    /// Returns whether a full disk kept no bytes from `length` on, and the answer says so.
+    fn is_cut(&self, stream: &OutputStream, length: usize) -> bool {
+        let target = format!("/api/commands/{}/output?from={length}", stream.command);
+        let answer = if self.world.disk_fills { self.get_with_retries(&target) } else { None };
+        answer.is_some_and(|answer| {
+            let skipped = answer.header("x-offset") == Some(&stream.expected.len().to_string());
+            skipped && answer.header("x-end") == Some("true")
+        })
     }
 
     pub(super) fn feed(&mut self, step: &PlannedStep, lines: u64) {

@@ -30,5 +30,7 @@ pub(super) struct OutputStream {
     pub(super) expected: Vec<u8>,
     /// Bytes that were received so far; they must not be lost.
     pub(super) received: usize,
+    /// The offset at which to continue. It is larger if a full disk kept no more bytes.
+    pub(super) next: usize,
     pub(super) finished: bool,
 }

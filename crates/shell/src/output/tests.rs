@@ -99,6 +99,22 @@ fn output_before_the_disk_was_full_stays_readable() {
     check(&Output::left(scratch.0.join("o")).unwrap(), &[b'x'; 40_000], 40_000);
 }
 
+#[test]
+fn short_output_stays_in_memory_while_the_disk_is_full() {
+    let scratch = Scratch::new("short");
+    let directory = scratch.0.join("later");
+    let mut output = Output::new(directory.join("o"), Keep { head: 1 << 20, tail: 5 });
+    output.append(b"seen");
+    output.persist();
+    output.append(b", kept");
+    assert_eq!(output.read(0, 100).unwrap().bytes, b"seen, kept");
+    std::fs::create_dir(&directory).unwrap();
+    output.append(b", stored");
+    drop(output);
+    let read = Output::left(directory.join("o")).unwrap();
+    assert_eq!(read.read(0, 100).unwrap().bytes, b"seen, kept, stored");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
