@@ -1,6 +1,6 @@
 //! Clients that disconnect: their requests are executed or not, as recorded.
 
-use std::{fs, io::Read, net::Shutdown, path::Path};
+use std::{fs, net::Shutdown, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn signal(pid: i32, signal: Signal) {
 }
 
 /// Waits until nothing is left of any thread: no lease, no host, no directory.
-fn nothing_is_left(client: &Client, home: &Home) {
+pub(super) fn nothing_is_left(client: &Client, home: &Home) {
     wait_for("everything to be gone", || {
         let leases = client.get("/api/leases").expect(200)["items"].clone();
         let hosts = hosts(home.path());
@@ -274,72 +274,4 @@ fn output_from_before_its_host_was_killed_is_in_the_receipt() {
         (&json!("partial\n"), &json!("problem\n"))
     );
     assert_eq!(receipt["stdout_bytes"], 8, "{receipt}");
-}
-
-/// A request, and its observable effect.
-struct Route {
-    method: &'static str,
-    target: &'static str,
-    body: Value,
-}
-
-fn routes() -> Vec<Route> {
-    let route = |method, target, body| Route { method, target, body };
-    vec![
-        route("PUT", "/api/threads/walk", json!({"labels": {"a": "b"}})),
-        route("GET", "/api/threads", Value::Null),
-        route("GET", "/api/threads/walk", Value::Null),
-        route("POST", "/api/threads/walk/messages", json!({"role": "user", "content": "hello"})),
-        route("GET", "/api/threads/walk/messages", Value::Null),
-        route("POST", "/api/threads/walk/exec", json!({"command": "true"})),
-        route("POST", "/api/threads/walk/terminals", json!({})),
-        route("GET", "/api/threads/walk/terminals", Value::Null),
-        route("GET", "/api/threads/walk/terminal", Value::Null),
-        route("GET", "/api/threads/walk/session", Value::Null),
-        route("POST", "/api/threads/walk/session/touch", json!({})),
-        route("GET", "/api/threads/walk/lease", Value::Null),
-        route("PUT", "/api/threads/walk/fs/write?path=/workspace/x", json!("whole")),
-        route("GET", "/api/threads/walk/fs/read?path=/workspace/x", Value::Null),
-        route("GET", "/api/threads/walk/fs/list?path=/workspace", Value::Null),
-        route("POST", "/api/threads/walk/session/close", json!({})),
-        route("GET", "/api/leases", Value::Null),
-        route("POST", "/api/projects", json!({"prefix": "walk"})),
-        route("GET", "/api/projects", Value::Null),
-        route("GET", "/api/events", Value::Null),
-        route("DELETE", "/api/threads/walk", Value::Null),
-    ]
-}
-
-#[test]
-fn a_client_may_leave_at_any_byte_of_any_route() {
-    let home = Home::new();
-    let server = Server::start(&home);
-    let client = server.client();
-    for route in routes() {
-        let mut request = client.request(route.method, route.target);
-        if !route.body.is_null() {
-            request = request.json(&route.body);
-        }
-        let whole = request.bytes();
-        // Within the request line, the head and the body, at the end, and into the answer.
-        let places = [1, whole.len() / 2, whole.len() - 1, whole.len()];
-        for (nth, place) in places.into_iter().enumerate() {
-            let mut stream = client.connect();
-            std::io::Write::write_all(&mut stream, &whole[..place]).unwrap();
-            if nth == places.len() - 1 {
-                let _ = stream.read(&mut [0; 16]);
-            }
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        client.get("/healthz").expect_status(200);
-    }
-    // Half a request changes nothing, so that the last whole one decides.
-    nothing_is_left(&client, &home);
-    let (mut answered, metrics) = (0, client.get("/metrics").expect_status(200).text());
-    for line in metrics.lines().filter(|line| line.starts_with("stead_http_requests")) {
-        let is_fault = line.contains("status=\"5");
-        assert!(!is_fault || line.ends_with(" 0"), "{line}");
-        answered += 1;
-    }
-    assert!(answered > 0, "{metrics}");
 }

@@ -4,6 +4,7 @@ mod characters;
 mod conformance;
 mod counted;
 mod current;
+mod cut;
 mod ends;
 mod exec;
 mod killed;
