@@ -51,8 +51,8 @@ use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
-    Capabilities, Connection, Created, Found, HostConnection, ImageShell, Intent, Metrics,
-    MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Scripts,
+    CREATION_LIMIT, Capabilities, Connection, Created, Found, HostConnection, ImageShell, Intent,
+    Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Scripts,
     TerminalMounts,
 };
 use reached::Reached;
@@ -178,7 +178,7 @@ impl Cloud {
             program,
             mirrors: Arc::new(mirrors),
             remotes: Remotes::new(options.home.join("remote")),
-            making: KeyedLock::default(),
+            making: KeyedLock::new("the instance", CREATION_LIMIT),
             measured: Mutex::default(),
             reached: Reached::default(),
             options,
@@ -538,7 +538,9 @@ impl Provider for Cloud {
     }
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
-        Box::pin(self.0.making.with(intent.instance_id.as_str(), self.make(intent)))
+        Box::pin(async {
+            self.0.making.with(intent.instance_id.as_str(), self.make(intent)).await?
+        })
     }
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {

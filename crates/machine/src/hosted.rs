@@ -381,7 +381,8 @@ impl<K: SandboxKind> Provider for Hosted<K> {
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
         let creating = &self.instances().creating;
-        Box::pin(creating.with(intent.instance_id.as_str(), self.create_with_volumes(intent)))
+        let create = self.create_with_volumes(intent);
+        Box::pin(async { creating.with(intent.instance_id.as_str(), create).await? })
     }
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {

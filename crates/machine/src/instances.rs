@@ -11,7 +11,7 @@ use crate::programs::Programs;
 use crate::quota::Quota;
 use base::keyed_lock::KeyedLock;
 use model::InstanceId;
-use provider::{HostSocket, ProviderError};
+use provider::{CREATION_LIMIT, HostSocket, ProviderError};
 
 /// The names of a provider's directories in the home.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ impl Instances {
             terminals: home.join("terminals"),
             home: home.to_owned(),
             executable: executable.to_owned(),
-            creating: KeyedLock::default(),
+            creating: KeyedLock::new("the instance", CREATION_LIMIT),
             root,
         }
     }

@@ -21,7 +21,7 @@ use crate::disk::store::{ImageUse, images_below};
 use crate::spec::is_image_name;
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
-use provider::ProviderError;
+use provider::{CREATION_LIMIT, ProviderError};
 
 const DOING: &str = "use an image";
 const GIB: u64 = 1 << 30;
@@ -81,7 +81,8 @@ pub(crate) struct ReadyImage {
 impl SandboxImages {
     pub(crate) fn new(home: &Path, options: ImageStoreOptions, events: Option<Events>) -> Self {
         let store = image_store(home, options);
-        Self { home: home.to_owned(), store, events, pulling: KeyedLock::default() }
+        let pulling = KeyedLock::new("the image", CREATION_LIMIT);
+        Self { home: home.to_owned(), store, events, pulling }
     }
 
     /// Checks that an image exists or can be pulled.
@@ -113,7 +114,7 @@ impl SandboxImages {
                 }
             }
         };
-        let pulled = self.pulling.with(&reference.to_string(), pull).await?;
+        let pulled = self.pulling.with(&reference.to_string(), pull).await??;
         pulled.ok_or_else(|| refused(format!("image: {name} was removed while it was pulled")))
     }
 

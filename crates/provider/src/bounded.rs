@@ -26,6 +26,8 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Calls that may fetch or copy gigabytes.
 const COPY_TIMEOUT: Duration = Duration::from_secs(900);
+/// How long the creation of an instance may take, with its image.
+pub const CREATION_LIMIT: Duration = COPY_TIMEOUT;
 
 /// A provider with deadlines. It also implements every ability, for the abilities that the inner provider
 /// has.
@@ -73,7 +75,7 @@ impl Provider for Bounded {
     }
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
-        within("provider.create", COPY_TIMEOUT, self.0.create(intent))
+        within("provider.create", CREATION_LIMIT, self.0.create(intent))
     }
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {

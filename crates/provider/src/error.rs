@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base::lock::StillLocked;
 use model::InstanceId;
 
 /// Why a call of a provider failed.
@@ -73,5 +74,11 @@ impl ProviderError {
             | Self::TimedOut { .. } => false,
             Self::Gone { .. } | Self::Busy { .. } | Self::Failed { .. } => true,
         }
+    }
+}
+
+impl From<StillLocked> for ProviderError {
+    fn from(locked: StillLocked) -> Self {
+        Self::Busy { retry_after: Some(locked.limit), reason: locked.to_string() }
     }
 }

@@ -14,6 +14,7 @@ mod registry;
 mod traits;
 mod workspace;
 
+pub use bounded::CREATION_LIMIT;
 pub use error::ProviderError;
 pub use host_socket::HostSocket;
 pub use instance::{

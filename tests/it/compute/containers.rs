@@ -86,6 +86,14 @@ fn a_container_has_no_privileges_and_cannot_see_the_machine() {
         ] {
             assert_eq!(mine(&format!("{{ {command}; }} 2>/dev/null")).trim(), "", "{name}: {what}");
         }
+        // Nobody inside notices or signals another container by a file of the machine.
+        let device =
+            |thread: &str| stdout(&server, thread, "stat -c %d /usr");
+        assert_ne!(device("inside"), device("beside"), "{name}");
+        let held = "(flock 9; echo locked; sleep 600) 9</usr/bin/env &";
+        assert_eq!(mine(held), "locked\n", "{name}");
+        let free = "flock --nonblock 9 9</usr/bin/env && echo free";
+        assert_eq!(stdout(&server, "beside", free), "free\n", "{name}");
         // The project's files are visible, under the same path as with every provider.
         mine("echo from inside > /workspace/mark");
         let project = server.client().get("/api/threads/inside").expect(200)["project_id"].clone();
@@ -98,7 +106,7 @@ fn a_container_has_no_privileges_and_cannot_see_the_machine() {
             "perl -e '$x = \"x\" x (1 << 20); push @a, $x . $_ for 1 .. 4096'; echo ended $?";
         assert!(mine(bomb).contains("ended 137"), "{name}");
         assert_eq!(mine("echo alive"), "alive\n");
-        end(&server, &home, engine, &["inside"]);
+        end(&server, &home, engine, &["inside", "beside"]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why an operation on a hand-off failed.
 
 use crate::terminal::TerminalError;
+use base::lock::StillLocked;
 use model::{BadAnswer, HandoffId};
 use store::StoreError;
 
@@ -33,5 +34,11 @@ impl HandoffError {
 impl From<StoreError> for HandoffError {
     fn from(error: StoreError) -> Self {
         HandoffError::Store(error)
+    }
+}
+
+impl From<StillLocked> for HandoffError {
+    fn from(locked: StillLocked) -> Self {
+        HandoffError::Terminal(locked.into())
     }
 }

@@ -62,7 +62,7 @@ impl Handoffs {
     async fn expire(&self, handoff: &Handoff) -> Result<Handoff, HandoffError> {
         let id = &handoff.handoff_id;
         let settle = self.settle(id, HandoffEvent::Elapsed(self.now()));
-        self.shared.settling.with(id.as_str(), settle).await
+        self.shared.settling.with(id.as_str(), settle).await?
     }
 }
 

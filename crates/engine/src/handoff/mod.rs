@@ -34,6 +34,9 @@ use waiters::Waiters;
 /// Further hand-offs are refused until one is settled.
 const LIMITS: HandoffLimits = HandoffLimits { per_terminal: 16, total: 10_000 };
 
+/// How long an answer waits for another one to the same hand-off, which may be typing a secret.
+const SETTLE_WAIT: Duration = Duration::from_secs(30);
+
 /// The handle to all hand-offs. Cheap to clone.
 #[derive(Clone)]
 pub struct Handoffs {
@@ -107,7 +110,7 @@ impl Handoffs {
             clock,
             notifier,
             waiters: Waiters::default(),
-            settling: KeyedLock::default(),
+            settling: KeyedLock::new("the hand-off", SETTLE_WAIT),
             changed: watch::Sender::new(()),
         };
         Self { shared: Arc::new(shared) }
@@ -214,7 +217,7 @@ impl Handoffs {
             };
             self.settle(id, HandoffEvent::Answered(now, answer)).await
         };
-        self.shared.settling.with(id.as_str(), settle).await
+        self.shared.settling.with(id.as_str(), settle).await?
     }
 
     /// Settles a hand-off without an answer.
@@ -224,7 +227,7 @@ impl Handoffs {
         text: Option<String>,
     ) -> Result<Handoff, HandoffError> {
         let settle = self.settle(id, HandoffEvent::Declined(self.now(), text));
-        self.shared.settling.with(id.as_str(), settle).await
+        self.shared.settling.with(id.as_str(), settle).await?
     }
 
     async fn type_secret(

@@ -22,7 +22,7 @@ use crate::files::{self, make_dir};
 use crate::spec::{SandboxSpec, is_image_name};
 use crate::sys;
 use base::durable::replace_volatile;
-use base::lock::{StillLocked, locked};
+use base::lock::locked;
 use model::{LeaseId, Timestamp};
 use provider::{CopyTo, ProviderError, Snapshot};
 
@@ -97,11 +97,7 @@ impl DiskStore {
         let template = image::template(&self.home, base, bytes);
         if !template.exists() {
             let alone = locked("the template of new disks", TEMPLATE_WAIT, ONE_AT_A_TIME.lock());
-            let busy = |it: StillLocked| ProviderError::Busy {
-                retry_after: Some(TEMPLATE_WAIT),
-                reason: it.to_string(),
-            };
-            let alone = alone.await.map_err(busy)?;
+            let alone = alone.await?;
             if !template.exists() {
                 let file = template.clone();
                 blocking("make a template disk", move || {

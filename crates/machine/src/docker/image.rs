@@ -29,7 +29,7 @@ use crate::sandbox_images::SandboxImages;
 use crate::spec::is_image_name;
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
-use provider::ProviderError;
+use provider::{CREATION_LIMIT, ProviderError};
 
 /// The interval between two reports of a pull's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ impl Images {
             home,
             events: events.clone(),
             machine_image: Mutex::default(),
-            loading: KeyedLock::default(),
+            loading: KeyedLock::new("the image", CREATION_LIMIT),
         }
     }
 
@@ -110,7 +110,7 @@ impl Images {
         };
         let (reference, settings) = match imported {
             None => {
-                let pulled = self.loading.with(name, self.pulled(engine, name)).await?;
+                let pulled = self.loading.with(name, self.pulled(engine, name)).await??;
                 let settings =
                     settings_of(engine, &pulled).await.map_err(engine::failed(PULLING))?;
                 (pulled, settings)
@@ -119,7 +119,7 @@ impl Images {
                 let read = root.clone();
                 let settings = blocking(IMPORTING, move || ImageSettings::of_root(&read)).await?;
                 let import = self.import(engine, &repository, root);
-                (self.loading.with(name, import).await?, settings)
+                (self.loading.with(name, import).await??, settings)
             }
         };
         Ok(EngineImage { reference, programs: ImagePrograms::Own, settings })
@@ -144,7 +144,7 @@ impl Images {
                     *self.machine_image.lock() = Some(reference.clone());
                     Ok::<_, ProviderError>(reference)
                 };
-                self.loading.with("", import).await?
+                self.loading.with("", import).await??
             }
         };
         let settings = ImageSettings::default();

@@ -7,7 +7,8 @@
 //! ```text
 //! the image, as the engine mounts it         lower layer, read-only
 //! the lease's disk: root, work               upper layer, for all writes
-//! /proc /dev /sys /run, shown directories    moved from the engine's root to the new one
+//! /proc /dev /sys /run, the host's program   moved from the engine's root to the new one
+//! shown directories                          read-only overlays, of each container its own
 //! volumes, /etc/hosts, everything else       left in the engine's root
 //! ```
 //! All of this is in the container's mount namespace, and ends with its last process.
@@ -100,9 +101,10 @@ impl ContainerRoot<'_> {
         // The hand-off is over, and its directory stays in the old root.
         let stage = Path::new(HANDOFF_INSIDE);
         mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
-        let [layer, root] = ["disk", "root"].map(|name| stage.join(name));
-        fs::create_dir(&layer)?;
-        fs::create_dir(&root)?;
+        let [layer, root, empty] = ["disk", "root", "empty"].map(|name| stage.join(name));
+        for directory in [&layer, &root, &empty] {
+            fs::create_dir(directory)?;
+        }
         sys::move_mount(disk, open_dir(&layer)?.as_fd())?;
         let layers = format!(
             "lowerdir=/,upperdir={},workdir={}",
@@ -121,6 +123,9 @@ impl ContainerRoot<'_> {
             }
             for path in moved {
                 let at = inside.make_dir(path).map_err(cannot("create a mount point"))?;
+                if self.shown.contains(path) && show_apart(path, &empty, at.as_fd()).is_ok() {
+                    continue;
+                }
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let from = rustix::fs::open(path, flags, Mode::empty())?;
                 sys::move_mount(from.as_fd(), at.as_fd())
@@ -129,6 +134,25 @@ impl ContainerRoot<'_> {
             change_root(root.as_fd()).map_err(cannot("change the root"))
         })
     }
+}
+
+/// Mounts a read-only view of a directory. Locks and watches are on the inodes of the view, so containers cannot
+/// notice or signal each other by them. Fails where the directory is on too many overlays.
+fn show_apart(path: &Path, empty: &Path, at: BorrowedFd<'_>) -> io::Result<()> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let view = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // A second layer, because an overlay that is never written to needs two.
+    let layers = format!("{}:{}", escaped_layer(path), empty.display());
+    fsconfig_set_string(view.as_fd(), "lowerdir", layers)?;
+    fsconfig_create(view.as_fd())?;
+    let read_only = quiet | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let view = fsmount(view.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, read_only)?;
+    sys::move_mount(view.as_fd(), at)
+}
+
+/// Escapes a path as one layer of an overlay.
+fn escaped_layer(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:")
 }
 
 /// Limits the terminals, which the kernel counts for the whole machine, and the size of `/dev`, which is

@@ -32,9 +32,9 @@ use base::keyed_lock::KeyedLock;
 use model::{Instance, InstanceId, LeaseId};
 use provider::local::directory_size;
 use provider::{
-    Capabilities, CopyTo, Created, Disks, Egress, EgressLog, Fidelity, Found, HostConnection,
-    ImageShell, Intent, Local, Metrics, MountedPaths, Mounts, Observed, Profile, Provider,
-    ProviderError, Reply, Snapshot, TerminalMounts,
+    CREATION_LIMIT, Capabilities, CopyTo, Created, Disks, Egress, EgressLog, Fidelity, Found,
+    HostConnection, ImageShell, Intent, Local, Metrics, MountedPaths, Mounts, Observed, Profile,
+    Provider, ProviderError, Reply, Snapshot, TerminalMounts,
 };
 
 /// Settings that need a server that runs as root.
@@ -60,7 +60,7 @@ impl Confined {
         Self {
             hosts: Local::beneath(home, "sandboxes", &options.executable),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
-            creating: KeyedLock::default(),
+            creating: KeyedLock::new("the instance", CREATION_LIMIT),
             no_egress: Mutex::new(pasta::impossible()),
             options,
         }
@@ -240,7 +240,9 @@ impl Provider for Confined {
     }
 
     fn create<'a>(&'a self, intent: &'a Intent) -> Reply<'a, Created> {
-        Box::pin(self.creating.with(intent.instance_id.as_str(), self.start(intent)))
+        Box::pin(async {
+            self.creating.with(intent.instance_id.as_str(), self.start(intent)).await?
+        })
     }
 
     fn inspect<'a>(&'a self, instance: &'a Instance) -> Reply<'a, Observed> {

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Instant;
 
-use super::timing::SANDBOX_TIMEOUT;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::timing::{POLL_INTERVAL, SANDBOX_TIMEOUT};
 use crate::files::{open_dir, remove_all};
 use crate::instances::Instances;
 use crate::layout::{CGROUP, LOCK, TERMINALS};
@@ -34,7 +37,7 @@ pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
     let cgroups = Cgroups::new(&format!("{CGROUP}/{name}"))?;
     // Before the lock: a launcher that became the runtime waits for its child.
     cgroups.kill(SANDBOX_TIMEOUT)?;
-    kill_host(dir);
+    kill_host(dir)?;
     if dir.exists() {
         // A launcher may still be running. Everything it starts is in the cgroup.
         let launcher = lock(&dir.join(LOCK))?;
@@ -50,11 +53,23 @@ pub(super) fn end(dir: &Path, name: &str, terminals: &Path) -> io::Result<()> {
 
 /// Kills the host of a directory, and with it all processes of its PID namespace. An unprivileged sandbox
 /// has no cgroup to be killed by.
-fn kill_host(dir: &Path) {
-    let Ok(dir) = open_dir(dir) else { return };
+fn kill_host(dir: &Path) -> io::Result<()> {
+    let Ok(dir) = open_dir(dir) else { return Ok(()) };
     let path = format!("/proc/self/fd/{}/host.sock", dir.as_raw_fd());
-    let Ok(stream) = UnixStream::connect(path) else { return };
-    if let Ok(peer) = rustix::net::sockopt::socket_peercred(stream.as_fd()) {
+    let (address, flags) =
+        (SocketAddrUnix::new(path)?, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let deadline = Instant::now() + SANDBOX_TIMEOUT;
+    // A host that is stopped accepts no more connections than it has room for.
+    while let Err(errno) = net::connect(&socket, &address) {
+        match errno {
+            Errno::AGAIN if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
+            Errno::AGAIN => return Err(io::ErrorKind::TimedOut.into()),
+            _ => return Ok(()),
+        }
+    }
+    if let Ok(peer) = net::sockopt::socket_peercred(&socket) {
         let _ = rustix::process::kill_process(peer.pid, rustix::process::Signal::KILL);
     }
+    Ok(())
 }
