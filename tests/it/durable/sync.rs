@@ -2,6 +2,7 @@
 //! would not report it.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
@@ -9,7 +10,8 @@ use std::{
 use serde_json::json;
 
 use super::readiness_check;
-use crate::harness::{Home, Server, run};
+use crate::harness::{Home, Server, run, wait_for};
+use crate::terminal::screen;
 
 /// Makes every sync of a server fail while the returned process runs; prints the reason and returns `None`
 /// where that is not possible.
@@ -81,6 +83,39 @@ fn a_store_whose_sync_failed_takes_no_change_until_the_next_start() {
     let client = server.client();
     client.get("/api/threads/before").expect(200);
     client.put("/api/threads/later", json!({})).expect_success();
+}
+
+#[test]
+fn a_command_that_ends_after_a_failed_sync_is_recorded_by_the_next_server() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    let go = home.path().join("go");
+    let command =
+        format!("until [ -e {} ]; do sleep 0.1; done; echo printed; (exit 3)", go.display());
+    let started = client.post("/api/threads/t/exec", json!({"command": command, "yield_ms": 1}));
+    let id = started.expect(200)["command_id"].as_str().unwrap().to_owned();
+    let Some(mut strace) = fail_syncs(&server) else { return };
+    client.put("/api/threads/failed", json!({})).expect_status(503);
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    fs::write(go, "").unwrap();
+    wait_for("the end of the command", || {
+        match server.log().contains("cannot store a record; the next server will") {
+            true => Ok(()),
+            false => Err(client.get(&format!("/api/commands/{id}")).text()),
+        }
+    });
+    // Whatever the server tells the host about the command is said before this.
+    let terminal = client.get("/api/threads/t/terminal").expect(200);
+    screen(&client, terminal["terminal_id"].as_str().unwrap());
+    server.kill_and_start(&home);
+    let ended = wait_for("the receipt", || {
+        let command = server.client().get(&format!("/api/commands/{id}")).expect(200);
+        if command["status"] == "running" { Err(command) } else { Ok(command) }
+    });
+    let outcome = (&ended["status"], &ended["exit_code"], &ended["stdout"]);
+    assert_eq!(outcome, (&json!("finished"), &json!(3), &json!("printed\n")), "{ended}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct StateRecorder {
     origin: ShellOrigin,
     /// Why the last version was not stored.
     unstored: Option<StoreError>,
+    /// The store accepts no writes until the server is restarted. Until then the host keeps what it has reported.
+    store_closed: bool,
 }
 
 /// Whether the stored state of a terminal is that of its shell.
@@ -118,6 +120,7 @@ impl StateRecorder {
             base: section(state_sections::BASE).unwrap_or_default(),
             origin: channels.origin,
             unstored: None,
+            store_closed: false,
         }
     }
 
@@ -170,6 +173,7 @@ impl StateRecorder {
                 }
             }
             done @ Event::Done { .. } => self.finish(done).await,
+            Event::Sealed { .. } if self.store_closed => {}
             Event::Sealed { command, stdout_bytes, stderr_bytes } => {
                 // Stored first: a caller that finds the command no longer tracked reads its lengths from
                 // the row.
@@ -286,9 +290,13 @@ impl StateRecorder {
             StoreError::Unavailable { .. } => {
                 tracing::warn!(terminal = %self.id, %error, "cannot store a record yet; retrying");
             }
-            // A retry would find the same rows, or a store that no longer accepts writes.
-            StoreError::SyncFailed { .. }
-            | StoreError::Exists { .. }
+            StoreError::SyncFailed { .. } => {
+                tracing::error!(terminal = %self.id, %error, "cannot store a record; the next server will");
+                self.store_closed = true;
+                return false;
+            }
+            // A retry would find the same rows.
+            StoreError::Exists { .. }
             | StoreError::BadId(_)
             | StoreError::Refused(_)
             | StoreError::Damaged { .. } => {
