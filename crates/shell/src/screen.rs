@@ -208,6 +208,13 @@ pub struct Prompt {
     drawn: Option<Vec<u8>>,
     /// How many commands were shown in the row of a prompt that the line editor has not erased yet.
     shown: u32,
+    /// The part of the prompt that was drawn for the shell, and that the shell is going to print itself before it erases the
+    /// last of these rows.
+    owed: Vec<u8>,
+    /// The row of the cursor was erased, and rows above it may follow.
+    erasing: bool,
+    /// Printed bytes that may be the start of such a sequence.
+    held: Vec<u8>,
 }
 
 /// What the line editor prints to erase the row of the cursor, and then for each row above it.
@@ -238,24 +245,53 @@ impl Prompt {
     }
 
     /// Removes the erasing of a prompt in whose row a command was shown. The line editor does not know of that row, nor of
-    /// the output below it, which may have been shown already.
+    /// the output below it, which may have been shown already. The bytes may end anywhere in a sequence.
     pub fn keep_shown(&mut self, printed: &mut Vec<u8>) {
-        let mut from = 0;
-        while self.shown > 0 {
-            let rest = &printed[from..];
-            let found = rest.windows(ERASE_ROW.len()).position(|window| window == ERASE_ROW);
-            let Some(found) = found else {
-                // The editor erases its prompt before anything else is printed.
-                self.shown = if from == 0 { 0 } else { self.shown };
-                return;
-            };
-            from += found;
-            let mut end = from + ERASE_ROW.len();
-            while printed[end..].starts_with(ERASE_ROW_ABOVE) {
-                end += ERASE_ROW_ABOVE.len();
+        if self.shown == 0 && !self.erasing {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.append(printed);
+        let mut rest = &bytes[..];
+        let mut found = false;
+        loop {
+            if self.erasing {
+                if let Some(behind) = rest.strip_prefix(ERASE_ROW_ABOVE) {
+                    rest = behind;
+                    continue;
+                }
+                if ERASE_ROW_ABOVE.starts_with(rest) {
+                    self.held = rest.to_vec();
+                    return;
+                }
+                self.erasing = false;
             }
-            printed.drain(from..end);
+            if self.shown == 1 && !self.owed.is_empty() {
+                let own = [&self.owed, ERASE_ROW].concat();
+                if own.len() > rest.len() && own.starts_with(rest) {
+                    self.held = rest.to_vec();
+                    return;
+                }
+                rest = if rest.starts_with(&own) { &rest[self.owed.len()..] } else { rest };
+                self.owed.clear();
+            }
+            let at = rest.windows(ERASE_ROW.len()).position(|window| window == ERASE_ROW);
+            let (Some(at), 1..) = (at, self.shown) else { break };
+            printed.extend_from_slice(&rest[..at]);
+            rest = &rest[at + ERASE_ROW.len()..];
             self.shown -= 1;
+            (self.erasing, found) = (true, true);
+        }
+        let is_start = |length: &usize| rest.ends_with(&ERASE_ROW[..*length]);
+        let start = (1..ERASE_ROW.len()).rev().find(is_start).filter(|_| self.shown > 0);
+        let (before, start) = rest.split_at(rest.len() - start.unwrap_or(0));
+        printed.extend_from_slice(before);
+        self.held = start.to_vec();
+        // The editor erases its prompt before it prints anything that takes a column.
+        if !found && width(before) != Some(0) {
+            printed.append(&mut self.held);
+            self.shown = 0;
+            self.owed.clear();
         }
     }
 
@@ -272,14 +308,18 @@ impl Prompt {
     pub fn typed(&mut self, command: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
         self.shown += 1;
-        match self.drawn.take() {
-            Some(drawn) if drawn.is_empty() => shown.extend_from_slice(&self.text),
-            Some(drawn) => {
-                // The prompt follows the last time the line was cleared.
-                let start = drawn.windows(ERASE_ROW.len()).rposition(|window| window == ERASE_ROW);
-                self.text = drawn[start.map_or(0, |start| start + ERASE_ROW.len())..].to_vec();
+        self.owed.clear();
+        if let Some(drawn) = self.drawn.take() {
+            // The prompt follows the last time the line was cleared.
+            let start = drawn.windows(ERASE_ROW.len()).rposition(|window| window == ERASE_ROW);
+            let drawn = &drawn[start.map_or(0, |start| start + ERASE_ROW.len())..];
+            match self.text.strip_prefix(drawn) {
+                Some(owed) => {
+                    shown.extend_from_slice(owed);
+                    self.owed = owed.to_vec();
+                }
+                None => self.text = drawn.to_vec(),
             }
-            None => {}
         }
         echo(command, &mut shown);
         shown
@@ -330,11 +370,61 @@ mod tests {
         let (row, above) = ("\r\x1b[K\r", "\x1b[A\x1b[K\r");
         assert_eq!(printed(1, format!("{row}{above}{above}$ ").as_bytes()), "$ ");
         assert_eq!(printed(2, format!("{row}$ {row}{above}$ ").as_bytes()), "$ $ ");
+        assert_eq!(printed(1, format!("\x1b[?2004h{row}{above}$ ").as_bytes()), "\x1b[?2004h$ ");
         // Each command hides one, and only what comes first.
         let other = format!("{row}{above}");
         assert_eq!(printed(0, other.as_bytes()), other);
         assert_eq!(printed(1, b"text"), "text");
         assert_eq!(printed(0, other.as_bytes()), other);
+    }
+
+    /// What is shown of a shell that runs three commands, if its bytes are read up to `begun` when the second command begins,
+    /// and otherwise up to each of the cuts.
+    fn shown(prompt_text: &str, begun: usize, cuts: [usize; 2]) -> String {
+        let (row, above) = ("\r\x1b[K\r", "\x1b[A\x1b[K\r");
+        let erase = format!("{row}{}", above.repeat(prompt_text.matches("\r\n").count()));
+        let mut prompt = Prompt { text: prompt_text.into(), ..Prompt::default() };
+        let mut screen = prompt.typed(b"first");
+        let print = |prompt: &mut Prompt, bytes: &[u8], screen: &mut Vec<u8>| {
+            let mut bytes = bytes.to_vec();
+            prompt.keep_shown(&mut bytes);
+            prompt.see(&bytes);
+            screen.append(&mut bytes);
+        };
+        screen.extend(b"one\r\n");
+        prompt.expect();
+        let bytes = format!("{erase}{prompt_text}{erase}");
+        let (early, late) = bytes.as_bytes().split_at(begun.min(bytes.len()));
+        print(&mut prompt, early, &mut screen);
+        screen.extend(prompt.typed(b"second"));
+        screen.extend(b"two\r\n");
+        let last = format!("{prompt_text}\x1b[?2004h");
+        let late = [late, last.as_bytes()].concat();
+        let mut from = 0;
+        for cut in cuts.into_iter().chain([late.len()]) {
+            let to = cut.clamp(from, late.len());
+            print(&mut prompt, &late[from..to], &mut screen);
+            from = to;
+        }
+        String::from_utf8(screen).unwrap()
+    }
+
+    #[test]
+    fn it_does_not_matter_where_the_bytes_of_a_shell_are_cut() {
+        for prompt_text in ["$ ", "long\r\nlonger\r\n$ "] {
+            let expected =
+                format!("first\r\none\r\n{prompt_text}second\r\ntwo\r\n{prompt_text}\x1b[?2004h");
+            // Up to the erasing of the prompt of the second command, which comes after it has begun.
+            let erase = 5 + 7 * prompt_text.matches("\r\n").count();
+            for begun in 0..=erase + prompt_text.len() {
+                for first in 0..60 {
+                    for second in first..60 {
+                        let seen = shown(prompt_text, begun, [first, second]);
+                        assert_eq!(seen, expected, "begun at {begun}, cut at {first} and {second}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -87,8 +87,7 @@ fn a_container_has_no_privileges_and_cannot_see_the_machine() {
             assert_eq!(mine(&format!("{{ {command}; }} 2>/dev/null")).trim(), "", "{name}: {what}");
         }
         // Nobody inside notices or signals another container by a file of the machine.
-        let device =
-            |thread: &str| stdout(&server, thread, "stat -c %d /usr");
+        let device = |thread: &str| stdout(&server, thread, "stat -c %d /usr");
         assert_ne!(device("inside"), device("beside"), "{name}");
         let held = "(flock 9; echo locked; sleep 600) 9</usr/bin/env &";
         assert_eq!(mine(held), "locked\n", "{name}");
