@@ -127,6 +127,7 @@ impl Driver {
     pub fn output(&mut self, bytes: &mut Vec<u8>, at: At, effects: &mut Vec<Effect>) {
         self.machine.keep_shown(bytes);
         self.step(MachineEvent::Printed(bytes), at, effects);
+        self.machine.withhold(bytes);
     }
 
     /// Handles a file that appeared in [`ctl_dir`](Self::ctl_dir).

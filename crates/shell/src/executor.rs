@@ -339,7 +339,9 @@ impl Executor {
             },
             Action::CloseStreams => self.streams.close_all(effects),
             Action::TypeRedraw => effects.push(Effect::Type(bash::REDRAW.to_vec())),
-            Action::EndRedraw { drawn } => self.end_redraw(&drawn, at, effects),
+            Action::EndRedraw { withheld, drawn } => {
+                self.end_redraw(withheld, &drawn, at, effects);
+            }
             Action::Show(bytes) => effects.push(Effect::Show(bytes)),
             Action::Emit(event) => effects.push(Effect::Emit(event)),
         }

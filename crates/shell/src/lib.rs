@@ -63,7 +63,7 @@ pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
 pub use procs::is_first_process;
 pub use prompt::{TerminalReader, reader};
-pub use screen::ScreenCopy;
+pub use screen::{MAX_HELD_BYTES, ScreenCopy};
 pub use spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};
 pub use state::{Changes, State};
 pub use stdin::StdinEnd;

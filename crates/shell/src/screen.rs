@@ -10,6 +10,9 @@ const MAX_ECHOED_BYTES: usize = 8 << 10;
 /// How many bytes of a drawn prompt are remembered.
 const MAX_PROMPT_BYTES: usize = 4 << 10;
 
+/// How many printed bytes a driver holds back at most: a prompt, one that is redrawn, and the start of a sequence.
+pub const MAX_HELD_BYTES: usize = 3 * MAX_PROMPT_BYTES;
+
 /// The state of a parser that recognizes whole escape sequences, so that they can be omitted.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Within {
@@ -170,6 +173,30 @@ pub fn without_old_prompt(drawn: &[u8], columns: usize) -> Vec<u8> {
     }
     format!("\x1b7\x1b[{}A\x1b[M\x1b8\x1b[A", lines.len() - 1).into_bytes()
 }
+
+/// Returns whether the shell erased its prompt, and drew it twice: for the line that was accepted, and for the next. Then
+/// the screen needs no change, if nothing was half-typed.
+pub fn is_unchanged(drawn: &[u8]) -> bool {
+    let Some(mut old) = drawn.strip_prefix(ERASE_ROW) else { return false };
+    while let Some(below) = old.strip_prefix(ERASE_ROW_ABOVE) {
+        old = below;
+    }
+    let line_end = b"\r\n";
+    // A prompt may have several lines.
+    let ends = old.windows(line_end.len()).enumerate().filter(|(_, window)| window == line_end);
+    ends.map(|(at, _)| old.split_at(at)).any(|(old, new)| {
+        let mut new = &new[line_end.len()..];
+        while let Some(behind) =
+            PASTE_MODES.iter().find_map(|mode| new.strip_prefix(*mode)).filter(|_| new != old)
+        {
+            new = behind;
+        }
+        new == old && !old.is_empty()
+    })
+}
+
+/// Bytes that bash prints around a line: the mode of pasting, and a return after it.
+const PASTE_MODES: [&[u8]; 3] = [b"\x1b[?2004l", b"\x1b[?2004h", b"\r"];
 
 /// Returns how many columns a line takes at most, or `None` if it contains more than coloured text.
 fn width(line: &[u8]) -> Option<usize> {
@@ -438,6 +465,22 @@ mod tests {
         prompt.expect();
         assert_eq!(prompt.typed(b"third\nmore"), b"$ third\r\nmore\r\n");
         assert_eq!(prompt.typed_over(b"fourth"), b"\r\x1b[K$ fourth\r\n");
+    }
+
+    #[test]
+    fn a_prompt_that_was_drawn_again_is_recognized() {
+        let unchanged = |drawn: &str| is_unchanged(drawn.as_bytes());
+        let erase = "\r\x1b[K\r\x1b[A\x1b[K\r";
+        for prompt in ["$ ", "first\r\n\x1b[1mlast\x1b[0m $ "] {
+            let drawn = format!("{erase}{prompt}\r\n\x1b[?2004l\r\x1b[?2004h{prompt}");
+            assert!(unchanged(&drawn), "{drawn:?}");
+            assert!(unchanged(&format!("{erase}{prompt}\r\n{prompt}")));
+            for other in ["", "# ", "x"] {
+                assert!(!unchanged(&format!("{erase}{prompt}\r\n\x1b[?2004l\r{other}")));
+                assert!(!unchanged(&format!("{drawn}{other}")) || other.is_empty());
+                assert!(!unchanged(&format!("{other}{drawn}")) || other.is_empty());
+            }
+        }
     }
 
     #[test]

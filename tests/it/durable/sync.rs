@@ -106,7 +106,7 @@ fn a_command_that_ends_after_a_failed_sync_is_recorded_by_the_next_server() {
             false => Err(client.get(&format!("/api/commands/{id}")).text()),
         }
     });
-    // Whatever the server tells the host about the command is said before this.
+    // The host handles this after every request about the command.
     let terminal = client.get("/api/threads/t/terminal").expect(200);
     screen(&client, terminal["terminal_id"].as_str().unwrap());
     server.kill_and_start(&home);

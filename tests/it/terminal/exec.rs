@@ -1,9 +1,11 @@
 //! Commands over HTTP.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{exec, open, screen, shows};
-use crate::harness::{Home, Server, wait_for};
+use crate::harness::{Home, Server, let_pass, wait_for};
 
 #[test]
 fn a_receipt_has_the_outcome_and_the_changes() {
@@ -318,10 +320,14 @@ fn a_prompt_of_several_rows_erases_no_command_and_no_output() {
     // Without a line end, the output is in the row that the editor erases first.
     let receipt = exec(&client, "t", "printf open");
     assert_eq!(receipt["stdout"], "open");
-    wait_for("all commands with their output", || {
+    let seen = || {
         let seen = super::screen(&client, id);
         let whole =
             (1..=4).all(|number| seen.contains(&format!("> echo out{number}\nout{number}\n")));
         if whole && seen.contains("> printf open\nopen") { Ok(()) } else { Err(seen) }
-    });
+    };
+    wait_for("all commands with their output", seen);
+    // The prompt is redrawn when the shell has been idle for a moment.
+    let_pass(Duration::from_millis(300));
+    seen().unwrap();
 }

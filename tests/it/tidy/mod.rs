@@ -253,7 +253,7 @@ const WAYS_OUT: [&str; 8] = [
 ];
 
 /// Where calls may leave the process without `outbound`, and what bounds them there.
-const MAY_LEAVE: [(&str, &str); 23] = [
+const MAY_LEAVE: [(&str, &str); 22] = [
     ("crates/base/src/outbound", "the place itself"),
     ("crates/cli", "a process of its own, whose user sees it wait"),
     ("crates/chaos", "the fault injector"),
@@ -275,10 +275,6 @@ const MAY_LEAVE: [(&str, &str); 23] = [
     ("crates/machine/src/namespace/launch.rs", "a launcher, which becomes the runtime"),
     ("crates/machine/src/namespace/runtime.rs", "process 1 of a sandbox, which becomes the host"),
     ("crates/machine/src/namespace/flatten.rs", "a `ProgramCall`, which becomes `cp`"),
-    (
-        "crates/machine/src/namespace/end.rs",
-        "a host here, within the deadline of `provider.destroy`",
-    ),
     ("crates/machine/src/network/connect.rs", "tools with an alarm"),
     ("crates/machine/src/network/pasta.rs", "the child of a launcher, which waits for it in time"),
     ("crates/machine/src/network/read_log.rs", "a tool with an alarm"),

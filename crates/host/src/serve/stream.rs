@@ -63,8 +63,10 @@ impl Host {
     fn read_terminal(&mut self, key: Key, budget: usize) -> usize {
         let Some(pty) = self.terminals.get(key).and_then(HostTerminal::pty) else { return 0 };
         let mut filled = 0;
-        while filled < budget.min(READ_BUFFER_BYTES) {
-            match rustix::io::read(&pty.master, &mut self.buffer[filled..]) {
+        // The driver may add what it held back.
+        let room = READ_BUFFER_BYTES - shell::MAX_HELD_BYTES;
+        while filled < budget.min(room) {
+            match rustix::io::read(&pty.master, &mut self.buffer[filled..room]) {
                 Ok(count) => {
                     filled += count;
                     if count < SHORT_READ_BYTES && budget <= READ_BUDGET_BYTES {

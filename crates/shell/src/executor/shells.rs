@@ -44,13 +44,24 @@ impl Executor {
         effects.push(Effect::Respawn(launch));
     }
 
-    /// Removes the old prompt from the screen, and restores the half-typed line before the bytes that were
+    /// Shows a changed prompt in the place of the old one, and restores the half-typed line before the bytes that were
     /// typed since.
-    pub(super) fn end_redraw(&self, drawn: &[u8], at: At, effects: &mut Vec<Effect>) {
-        let columns = tcgetwinsize(at.master).map_or(80, |size| usize::from(size.ws_col));
-        effects.push(Effect::Show(screen::without_old_prompt(drawn, columns)));
+    pub(super) fn end_redraw(
+        &self,
+        withheld: Vec<u8>,
+        drawn: &[u8],
+        at: At,
+        effects: &mut Vec<Effect>,
+    ) {
         let text = fs::read(self.paths.run.join("stash")).unwrap_or_default();
-        let Some(script) = bash::unstash(&text) else { return };
+        let script = bash::unstash(&text);
+        if script.is_none() && withheld == drawn && screen::is_unchanged(drawn) {
+            return;
+        }
+        let columns = tcgetwinsize(at.master).map_or(80, |size| usize::from(size.ws_col));
+        effects.push(Effect::Show(withheld));
+        effects.push(Effect::Show(screen::without_old_prompt(drawn, columns)));
+        let Some(script) = script else { return };
         if self.paths.write("unstash", &script).is_ok() {
             effects.push(Effect::Type(bash::UNSTASH.to_vec()));
         }

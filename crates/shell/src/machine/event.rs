@@ -214,6 +214,8 @@ pub enum Action {
     TypeRedraw,
     /// Clean up after a redraw, and restore the half-typed line.
     EndRedraw {
+        /// What is not shown yet.
+        withheld: Vec<u8>,
         drawn: Vec<u8>,
     },
     /// Append to the terminal's output.

@@ -63,6 +63,9 @@ pub struct ShellCapabilities {
     pub redraws: bool,
 }
 
+/// How many printed bytes are withheld while the prompt is redrawn.
+const MAX_WITHHELD_BYTES: usize = 4 << 10;
+
 /// The state machine of one terminal's shells.
 #[derive(Debug)]
 pub struct Machine {
@@ -71,6 +74,8 @@ pub struct Machine {
     queue: Queue,
     keyboard: Keyboard,
     prompt: Prompt,
+    /// What the shell has printed since the redraw of its prompt began.
+    withheld: Vec<u8>,
     /// The number of the last run.
     number: u64,
     /// The key that is typed for a command.
@@ -95,6 +100,7 @@ impl Machine {
             queue: Queue::default(),
             keyboard: Keyboard::default(),
             prompt: Prompt::default(),
+            withheld: Vec::new(),
             number: 0,
             key: 0,
             failures: 0,
@@ -114,6 +120,17 @@ impl Machine {
         self.prompt.keep_shown(printed);
     }
 
+    /// Withholds printed bytes until it is known whether the prompt has changed. Much output is not only a prompt.
+    pub fn withhold(&mut self, printed: &mut Vec<u8>) {
+        if !matches!(self.phase, MachinePhase::Redrawing(_)) {
+            return;
+        }
+        self.withheld.append(printed);
+        if self.withheld.len() > MAX_WITHHELD_BYTES {
+            std::mem::swap(&mut self.withheld, printed);
+        }
+    }
+
     /// Notes that the shell was started.
     pub fn launched(&mut self, now: Instant) {
         self.phase = MachinePhase::Starting(Starting { since: now, ready: false, dumped: false });
@@ -123,6 +140,10 @@ impl Machine {
     pub fn step(&mut self, now: Instant, event: MachineEvent<'_>) -> Actions {
         let mut actions = Vec::new();
         self.apply(now, event, &mut actions);
+        if !self.withheld.is_empty() && !matches!(self.phase, MachinePhase::Redrawing(_)) {
+            // The shell has ended, or was killed.
+            actions.insert(0, Action::Show(std::mem::take(&mut self.withheld)));
+        }
         actions
     }
 

@@ -5,6 +5,9 @@
 //! presses Enter. So after a short idle time a key is typed that saves the half-typed line, accepts the
 //! empty line, and lets bash draw its prompt; then the half-typed line is restored. The line editor runs
 //! both steps of the key as one macro, so that no typed byte comes between them.
+//!
+//! The line editor erases the row in which its prompt begins, and with it an output that has no line end. So nothing is
+//! shown if the prompt is the same as before.
 
 use std::time::Instant;
 
@@ -47,9 +50,12 @@ impl Machine {
         };
         let poll = Poll::soon(now);
         self.phase = MachinePhase::Idle(Idle { prompt, poll, redraw: Redraw::default() });
+        let withheld = std::mem::take(&mut self.withheld);
         if stashed {
             self.prompt.drawn(&drawn);
-            actions.push(Action::EndRedraw { drawn });
+            actions.push(Action::EndRedraw { withheld, drawn });
+        } else if !withheld.is_empty() {
+            actions.push(Action::Show(withheld));
         }
         self.advance(now, actions);
     }
