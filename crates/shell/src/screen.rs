@@ -299,7 +299,13 @@ impl Prompt {
                     self.held = rest.to_vec();
                     return;
                 }
-                rest = if rest.starts_with(&own) { &rest[self.owed.len()..] } else { rest };
+                let known = self.text.len() - self.owed.len();
+                match rest.starts_with(&own) {
+                    true => rest = &rest[self.owed.len()..],
+                    // The prompt was complete: it has become shorter.
+                    false if known > 0 => self.text.truncate(known),
+                    false => {}
+                }
                 self.owed.clear();
             }
             let at = rest.windows(ERASE_ROW.len()).position(|window| window == ERASE_ROW);
@@ -451,6 +457,18 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_prompt_that_became_shorter_is_noticed() {
+        let mut prompt = Prompt { text: b"$ long ".to_vec(), ..Prompt::default() };
+        for expected in ["long first\r\n", "second\r\n"] {
+            prompt.expect();
+            prompt.see(b"$ ");
+            let shown = prompt.typed(expected.trim_start_matches("long ").as_bytes());
+            assert_eq!(String::from_utf8(shown).unwrap(), expected);
+            prompt.keep_shown(&mut b"\r\x1b[K\r".to_vec());
         }
     }
 
