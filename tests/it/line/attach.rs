@@ -98,8 +98,8 @@ fn a_key_shows_what_the_thread_does_and_who_has_control() {
     let _server = start(&home);
     let mut person = Person::run(&home, &["attach", "t"]);
     person.sees("Ctrl-^ shows the status");
-    // It is connected when it shows the prompt.
-    person.sees("/repo");
+    // It knows who has control before it clears the screen to show the terminal's.
+    person.sees("\x1bc");
     person.type_text("\x1e");
     person.sees("[stead: t · idle · you have control]");
     // The key is no input: the shell does not see it.
