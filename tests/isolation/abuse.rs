@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::wait_for;
 use crate::world::{Sandbox, World};
+use harness::wait_for;
 
 /// How long a command in an idle sandbox may take while its neighbour is at its limits.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(3);

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Request, Server, left, wait_for};
 use crate::world::{World, has};
+use harness::{Client, Request, Server, left, wait_for};
 
 fn exec(client: &Client, thread: &str, command: &str) -> Value {
     let target = format!("/api/threads/{thread}/exec");

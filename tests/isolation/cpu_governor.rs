@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Server, wait_for};
 use crate::world::World;
+use harness::{Server, wait_for};
 
 /// A sandbox with the name of its cgroup.
 struct Observed {

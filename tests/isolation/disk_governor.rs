@@ -10,8 +10,8 @@ use std::time::Duration;
 use machine::{DiskGovernor, LatencyProbe};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, wait_for};
 use crate::world::World;
+use harness::{Client, wait_for};
 
 /// The file with what version 1 lets the kernel write to each device.
 const LIMITS: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";

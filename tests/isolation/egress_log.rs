@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, engines};
 use crate::world::{PUBLIC, World};
+use harness::{Client, engines};
 
 /// Each destination of a log as text, in a fixed order. The kernel repeats the first packet of a connection
 /// that is refused, so the number of those is unknown.

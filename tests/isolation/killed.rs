@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Server, left, wait_for};
 use crate::world::World;
+use harness::{Server, left, wait_for};
 
 /// The number of kills; more with `STEAD_SOAK`.
 fn rounds() -> u32 {

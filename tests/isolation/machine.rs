@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::run;
 use crate::world::World;
+use harness::run;
 
 #[test]
 fn doctor_creates_a_sandbox_and_removes_it() {

@@ -11,9 +11,6 @@ mod copies;
 mod cpu_governor;
 mod disk_governor;
 mod egress_log;
-#[allow(dead_code, unused_imports, reason = "not every test needs every tool")]
-#[path = "../it/harness/mod.rs"]
-mod harness;
 mod killed;
 mod machine;
 mod others;

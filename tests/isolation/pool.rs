@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::wait_for;
 use crate::world::World;
+use harness::wait_for;
 
 /// Returns the directories of the warm sandboxes and of those in use.
 fn sandboxes(home: &Path) -> (Vec<String>, Vec<String>) {

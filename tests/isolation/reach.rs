@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::harness::{Engine, engines};
 use crate::probes::FUNCTIONS;
 use crate::world::{PUBLIC, World};
+use harness::{Engine, engines};
 
 /// Defines a shell function that connects to an address and prints the first line of the answer.
 const CONNECT: &str =

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, has_sandboxes, run};
 use crate::machine::small_root;
 use crate::world::{Sandbox, World};
+use harness::{Client, Home, Server, has_sandboxes, run};
 
 /// The first user id of directories that sandboxes share with the machine.
 const SHARED_USERS: u32 = 0xc000_0000;

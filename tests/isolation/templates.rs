@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, engines, left, wait_long};
 use crate::world::World;
+use harness::{Client, Server, engines, left, wait_long};
 
 /// Requests and starts a build. Returns the path of the build in the API.
 fn build(client: &Client, name: &str, steps: &Value) -> String {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::engines;
 use crate::world::{PUBLIC, World};
+use harness::engines;
 
 #[test]
 fn connections_end_when_the_rules_no_longer_allow_them() {

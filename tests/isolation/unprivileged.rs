@@ -9,9 +9,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::PARALLEL_SANDBOXES;
-use crate::harness::{Client, Home, Server, wait_for};
 use crate::probes::{FUNCTIONS, PROBES};
 use crate::world::{MACHINE, PUBLIC, has, internet};
+use harness::{Client, Home, Server, wait_for};
 
 /// The account `nobody`, which owns no files.
 const USER: u32 = 65534;
@@ -58,7 +58,7 @@ impl Person {
         let program = home.path().with_extension("program");
         // Copied by another process: a child that another thread of this process forks meanwhile would inherit the
         // descriptor, and a file that is open for writing cannot be executed.
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_stead")).arg(&program).status();
+        let copied = Command::new("cp").arg(harness::program()).arg(&program).status();
         assert!(copied.unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         chown(home.path(), Some(USER), Some(USER)).unwrap();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, engines, left, wait_long};
 use crate::world::World;
+use harness::{Client, Server, engines, left, wait_long};
 
 fn create(client: &Client, volumes: Value) -> String {
     let made = client.post("/daytona/sandbox", json!({"volumes": volumes})).expect(200);

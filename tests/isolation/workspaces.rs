@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::harness::{Server, engines, wait_for};
 use crate::world::World;
+use harness::{Server, engines, wait_for};
 
 /// Mounts, loop devices and files of a project.
 fn traces(home: &Path, project: &str) -> BTreeSet<String> {

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use rustix::thread::UnshareFlags;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, has_sandboxes};
+use harness::{Client, Home, Server, has_sandboxes};
 
 /// Public addresses of the internet of the test.
 pub const PUBLIC: [&str; 2] = ["203.0.113.1", "8.8.4.4"];

@@ -13,12 +13,12 @@ use crate::lock::{StillLocked, locked};
 pub struct KeyedLock {
     what: &'static str,
     limit: Duration,
-    names: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// A use of a lock, whether or not the lock is held yet.
 struct Use<'a> {
-    names: &'a KeyedLock,
+    locks: &'a KeyedLock,
     name: &'a str,
     lock: Arc<tokio::sync::Mutex<()>>,
 }
@@ -27,7 +27,7 @@ impl KeyedLock {
     /// Creates locks that are waited for no longer than `limit`. `what` is what each protects, with its article.
     #[must_use]
     pub fn new(what: &'static str, limit: Duration) -> Self {
-        Self { what, limit, names: Mutex::default() }
+        Self { what, limit, locks: Mutex::default() }
     }
 
     /// Runs a future while holding the lock of a name.
@@ -39,8 +39,8 @@ impl KeyedLock {
         name: &str,
         act: impl Future<Output = T>,
     ) -> Result<T, StillLocked> {
-        let lock = self.names.lock().entry(name.to_owned()).or_default().clone();
-        let used = Use { names: self, name, lock };
+        let lock = self.locks.lock().entry(name.to_owned()).or_default().clone();
+        let used = Use { locks: self, name, lock };
         let _guard = locked(self.what, self.limit, used.lock.lock()).await?;
         Ok(act.await)
     }
@@ -48,10 +48,10 @@ impl KeyedLock {
 
 impl Drop for Use<'_> {
     fn drop(&mut self) {
-        let mut names = self.names.names.lock();
+        let mut locks = self.locks.locks.lock();
         // One reference is ours and one the map's: no other task waits.
         if Arc::strong_count(&self.lock) == 2 {
-            names.remove(self.name);
+            locks.remove(self.name);
         }
     }
 }
@@ -75,6 +75,6 @@ mod tests {
         tokio::select! { biased; _ = stuck => {}, () = other => {} }
         // The stuck use was dropped while it held the lock.
         assert_eq!(locks.with("a", async { 2 }).await, Ok(2));
-        assert!(locks.names.lock().is_empty());
+        assert!(locks.locks.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Outbound calls: each gets a deadline, a name and a metric.
 //!
 //! A host, a vendor, a container engine or a helper program may stop answering at any moment. No call
-//! waits without a limit: all of them go through [`bounded`], and `tests/it/tidy.rs` fails on a call that
+//! waits without a limit: all of them go through [`bounded`], and `tests/tidy` fails on a call that
 //! bypasses it.
 
 pub mod program;

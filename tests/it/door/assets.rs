@@ -4,7 +4,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 
-use crate::harness::{Home, Server};
+use harness::{Home, Server};
 
 #[test]
 fn pages_are_the_same_for_clients_with_and_without_gzip() {

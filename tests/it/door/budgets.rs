@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Answer, Client, Home, Server, WAIT_TIMEOUT, let_pass, wait_for};
-use crate::terminal::exec;
+use harness::terminal::exec;
+use harness::{Answer, Client, Home, Server, WAIT_TIMEOUT, let_pass, wait_for};
 
 /// More than the requests (1,024) and the unauthenticated connections (1,024) a server allows.
 const MANY: usize = 1_100;

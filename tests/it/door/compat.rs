@@ -11,7 +11,7 @@ use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::harness::{Answer, Home, Server, wait_for};
+use harness::{Answer, Home, Server, wait_for};
 
 /// A sandbox of E2B on the provider `local`.
 struct Sandbox {

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Answer, Home, Server, database, wait_for};
+use harness::{Answer, Home, Server, database, wait_for};
 
 /// Reads until the server closes; how long that took.
 fn closed(stream: &mut std::net::TcpStream) -> (Vec<u8>, Duration) {

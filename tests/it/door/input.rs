@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Home, Server};
+use harness::{Answer, Home, Server};
 
 /// A server with one of each noun, and its document.
 struct World {

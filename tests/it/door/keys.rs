@@ -1,6 +1,6 @@
 //! `Idempotency-Key`.
 
-use crate::harness::{Answer, Home, Server};
+use harness::{Answer, Home, Server};
 
 fn link(server: &Server, key: &str, body: &[u8]) -> Answer {
     let request = server.client().request("POST", "/api/login-links");

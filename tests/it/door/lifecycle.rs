@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Answer, Home, Server, has_sandboxes, wait_for};
+use harness::{Answer, Home, Server, has_sandboxes, wait_for};
 
 #[test]
 fn the_first_start_generates_a_private_token_and_the_next_keeps_it() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server};
+use harness::{Client, Home, Server};
 
 fn items(client: &Client, target: &str) -> Vec<Value> {
     client.get(target).expect(200)["items"].as_array().unwrap().clone()

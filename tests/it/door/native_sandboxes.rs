@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, wait_for};
+use harness::{Client, Home, Server, wait_for};
 
 fn create(client: &Client, body: Value) -> Value {
     client.post("/api/sandboxes", body).expect(201)

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Home, Request, Server, run, wait_for};
+use harness::{Answer, Home, Request, Server, run, wait_for};
 
 /// A program that answers each request with its head and the length of its body. Returns its port.
 fn program() -> u16 {

@@ -4,7 +4,7 @@ use std::io::{BufReader, Write};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Client, Home, Server};
+use harness::{Answer, Client, Home, Server};
 
 /// Every route of E2B's that is served.
 const ROUTES: &[(&str, &str)] = &[

@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use serde_json::json;
 
-use crate::harness::{Home, Server};
+use harness::{Home, Server};
 
 #[test]
 fn secrets_in_the_environment_are_masked_unless_the_owner_asks_for_them() {

@@ -1,6 +1,6 @@
 //! `stead config`, and settings the server refuses to start with.
 
-use crate::harness::{Home, run};
+use harness::{Home, run};
 
 #[test]
 fn config_prints_the_source_of_each_value() {
@@ -38,7 +38,7 @@ fn a_server_without_auth_on_a_public_address_does_not_start() {
 #[test]
 fn a_second_server_does_not_start_in_the_same_home() {
     let home = Home::new();
-    let server = crate::harness::Server::start(&home);
+    let server = harness::Server::start(&home);
     let path = home.path().to_str().unwrap();
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--home", path], &[]);
     assert!(!output.status.success());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Client, Frame, Home, Server, run, wait_for};
+use harness::{Answer, Client, Frame, Home, Server, run, wait_for};
 
 /// A server with a terminal, and another in the same thread.
 struct World {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Client, Home, Server};
+use harness::{Client, Home, Server};
 
 /// Every operation of the document, with something in place of each parameter.
 fn operations(client: &Client) -> Vec<(String, String, Value)> {

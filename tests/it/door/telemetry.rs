@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, WAIT_TIMEOUT, flip_bit};
+use harness::{Home, Server, WAIT_TIMEOUT, flip_bit};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -153,7 +153,7 @@ fn log_lines_of_a_request_have_its_id() {
     assert!(given.starts_with("req_"), "{given}");
     let refused = server.client().request("GET", "/healthz").header("x-request-id", "a b").send();
     assert_ne!(refused.header("x-request-id"), Some("a b"));
-    let log = crate::harness::wait_for("the line of the request", || {
+    let log = harness::wait_for("the line of the request", || {
         let log = server.log();
         if log.contains(r#""request_id":"abc.1""#) { Ok(log) } else { Err(log) }
     });
@@ -177,7 +177,7 @@ fn errors_have_the_id_of_their_request_at_every_log_level() {
         let server = Server::start_with(&home, &arguments);
         let read = server.client().request("GET", &path).header("x-request-id", level).send();
         assert_eq!(read.problem(500), "store_damaged");
-        let line = crate::harness::wait_for("the line of the request", || {
+        let line = harness::wait_for("the line of the request", || {
             let log = server.log();
             let line = log.lines().find(|line| line.contains("the store is damaged"));
             line.map(str::to_owned).ok_or(log)

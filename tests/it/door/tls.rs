@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
     pki_types::CertificateDer,
 };
 
-use crate::harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
+use harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 

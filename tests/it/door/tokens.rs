@@ -4,14 +4,14 @@ use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Home, Server, run};
+use harness::{Answer, Home, Server, run};
 
 /// A token as the first versions wrote it.
 const EARLIER: &str = "c29tZSBlYXJsaWVyIHRva2VuIG9mIHRoaXMgaG9tZSE";
 
 /// Evaluates what `stead env` prints, as a person's shell does, and prints these variables.
 fn evaluated(home: &Home, kind: &str, names: &[&str]) -> Vec<String> {
-    let program = env!("CARGO_BIN_EXE_stead");
+    let program = harness::program();
     let print: String = names.iter().map(|name| format!("echo \"${name}\"; ")).collect();
     let output = Command::new("sh")
         .args(["-c", &format!("eval \"$('{program}' env {kind})\"; {print}")])

@@ -4,8 +4,8 @@
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use crate::harness::{Home, Server, has_sandboxes};
-use crate::terminal::{exec, open, shows};
+use harness::terminal::{exec, open, shows};
+use harness::{Home, Server, has_sandboxes};
 
 /// Starts a server after `script` has prepared its view of the machine; prints the reason and returns `None`
 /// where that is not permitted.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, wait_for};
-use crate::terminal::{exec, open, shows};
+use harness::terminal::{exec, open, shows};
+use harness::{Client, Home, Server, wait_for};
 
 fn session(client: &Client, thread: &str) -> Value {
     client.get(&format!("/api/threads/{thread}/session")).expect(200)

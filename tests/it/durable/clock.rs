@@ -4,8 +4,8 @@ use std::{cmp::Ordering, fs};
 
 use serde_json::json;
 
-use crate::harness::{Home, Server};
-use crate::terminal::exec;
+use harness::terminal::exec;
+use harness::{Home, Server};
 
 const JUMP_SECONDS: i64 = 400 * 24 * 3600;
 

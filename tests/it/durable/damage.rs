@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Server, flip_bit, run, wait_for};
+use harness::{Home, Server, flip_bit, run, wait_for};
 
 #[test]
 fn a_row_with_a_flipped_bit_is_reported_and_the_others_work() {

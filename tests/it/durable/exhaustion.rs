@@ -6,8 +6,8 @@ use std::{fs, path::Path, process::Command};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use crate::harness::{Client, Home, Server, wait_for};
-use crate::terminal::{exec, open};
+use harness::terminal::{exec, open};
+use harness::{Client, Home, Server, wait_for};
 
 fn runs(client: &Client, thread: &str) {
     assert_eq!(exec(client, thread, "echo runs")["stdout"], "runs\n");
@@ -34,7 +34,7 @@ fn a_host_without_descriptors_refuses_one_more_terminal_and_keeps_the_others() {
     assert_eq!(refused.problem(503), "out_of_descriptors");
     let typed = json!({"data": "echo $((40+2))\r"});
     client.post(&format!("/api/terminals/{before}/input"), typed).expect_success();
-    crate::terminal::shows(&client, &before, "42");
+    harness::terminal::shows(&client, &before, "42");
     let listed = client.get("/api/threads/t/terminals").expect(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 2, "nothing is left of the refused one");
     prlimit(Some(host), Resource::Nofile, limit(4096)).unwrap();

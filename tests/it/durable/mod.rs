@@ -14,7 +14,7 @@ use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Frame, Home, Server, Socket, wait_for};
+use harness::{Client, Frame, Home, Server, Socket, wait_for};
 
 /// Counts the kills of the long form; the short one runs everywhere.
 fn cycles() -> usize {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Server, database};
+use harness::{Home, Server, database};
 
 #[test]
 fn history_whose_terminal_has_no_row_keeps_no_command_from_running() {

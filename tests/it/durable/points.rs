@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Client, Home, Server, busiest, wait_for};
+use harness::{Answer, Client, Home, Server, busiest, wait_for};
 
 /// The calls that can be interrupted by a kill: all that change a file, a process, or what others see.
 const CALLS: &str = "pwrite64,fdatasync,fsync,ftruncate,write,writev,sendto,mkdir,rename,unlink,\

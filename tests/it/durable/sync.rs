@@ -10,8 +10,8 @@ use std::{
 use serde_json::json;
 
 use super::readiness_check;
-use crate::harness::{Home, Server, run, wait_for};
-use crate::terminal::screen;
+use harness::terminal::screen;
+use harness::{Home, Server, run, wait_for};
 
 /// Makes every sync of a server fail while the returned process runs; prints the reason and returns `None`
 /// where that is not possible.
@@ -101,7 +101,7 @@ fn a_command_that_ends_after_a_failed_sync_is_recorded_by_the_next_server() {
     strace.wait().unwrap();
     fs::write(go, "").unwrap();
     wait_for("the end of the command", || {
-        match server.log().contains("cannot store a record; the next server will") {
+        match server.log().contains("the store is closed until the next start") {
             true => Ok(()),
             false => Err(client.get(&format!("/api/commands/{id}")).text()),
         }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::readiness_check;
-use crate::harness::{Client, Home, Server, has_sandboxes, run, wait_for};
+use harness::{Client, Home, Server, has_sandboxes, run, wait_for};
 
 /// A host that is stopped, and continued when the test ends.
 struct Stopped(Pid);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::World;
-use crate::harness::wait_for;
+use harness::wait_for;
 
 fn open_count(world: &World) -> Value {
     world.client().get("/api/threads/t").expect(200)["open_handoffs"].clone()

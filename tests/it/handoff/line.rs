@@ -8,10 +8,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::World;
-use crate::harness::{Home, Person, wait_for};
+use harness::{Home, Person, wait_for};
 
 fn start(home: &Home, arguments: &[&str], input: &str) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut child = Command::new(harness::program())
         .args(arguments)
         .env("STEAD_HOME", home.path())
         .env_remove("STEAD_URL")

@@ -7,7 +7,7 @@ mod webhook;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server};
+use harness::{Client, Home, Server};
 
 /// A server with a thread `t` and its terminal.
 struct World {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::World;
-use crate::harness::{Client, wait_for};
+use harness::{Client, wait_for};
 
 const SECRET: &str = "s3cret \"9f2c7d1e\" Ünder";
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::World;
-use crate::harness::{Home, WAIT_TIMEOUT, database, run, wait_for};
+use harness::{Home, WAIT_TIMEOUT, database, run, wait_for};
 
 const KEY: &str = "key of the signatures";
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, Person, Server, wait_for};
+use harness::{Home, Person, Server, wait_for};
 
 /// The numbers of all marks `<n>` in the text, in order.
 fn marks(text: &str) -> Vec<u32> {

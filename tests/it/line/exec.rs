@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, run};
+use harness::{Home, Server, run};
 
 fn stead(home: &Home, arguments: &[&str]) -> Output {
     run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])
@@ -92,7 +92,7 @@ fn history_and_output_show_earlier_commands() {
 
 /// Starts `stead exec --stream`, with the lines that it prints.
 fn follow(home: &Home, command: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut child = Command::new(harness::program())
         .args(["exec", "--stream", "--", command])
         .env("STEAD_HOME", home.path())
         .stdin(Stdio::null())
@@ -161,7 +161,7 @@ fn the_terminal_commands_work_in_a_script() {
 
     let sent = stead(&home, &["send", "-t", &terminal, "echo \"<$((6*7))>\"", "--enter"]);
     assert!(sent.status.success(), "{sent:?}");
-    crate::harness::wait_for("the output", || {
+    harness::wait_for("the output", || {
         let shown = parts(&stead(&home, &["snapshot", &terminal])).0;
         if shown.contains("<42>") { Ok(()) } else { Err(shown) }
     });

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Client, Home, Server, run, wait_for};
+use harness::{Client, Home, Server, run, wait_for};
 
 fn use_thread(client: &Client, thread: &str) {
     client.post(&format!("/api/threads/{thread}/exec"), json!({"command": "true"})).expect(200);
@@ -22,7 +22,7 @@ fn a_watched_list_is_printed_again_when_it_changes() {
         run(&["thread", "ls", "--quiet"], &[("STEAD_HOME", home.path().to_str().unwrap())]);
     assert_eq!(String::from_utf8(listed.stdout).unwrap(), "one\n");
 
-    let mut list = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut list = Command::new(harness::program())
         .args(["thread", "ls", "--quiet", "--watch"])
         .env("STEAD_HOME", home.path())
         .env_remove("STEAD_URL")

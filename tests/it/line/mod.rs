@@ -9,7 +9,7 @@ mod scripts;
 mod top;
 mod waiting;
 
-use crate::harness::{Home, Server, run};
+use harness::{Home, Server, run};
 
 #[test]
 fn the_command_line_finds_the_server_by_its_home() {

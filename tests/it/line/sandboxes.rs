@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::harness::{Home, Server, run};
+use harness::{Home, Server, run};
 
 #[test]
 fn a_sandbox_is_found_by_its_name_and_by_a_prefix_of_its_id() {

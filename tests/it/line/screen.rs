@@ -8,7 +8,7 @@ use std::{
 const RECORDING: &[u8] = b"one\r\n\x1b[1mtwo\x1b[m\x1b]2;demo\x07 <&>\r\nthree";
 
 fn screen(arguments: &[&str]) -> String {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut child = Command::new(harness::program())
         .arg("screen")
         .args(arguments)
         .stdin(Stdio::piped())
@@ -60,8 +60,7 @@ fn a_recording_can_be_cut_at_any_byte() {
 
 #[test]
 fn the_help_has_examples_and_every_option() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_stead")).args(["screen", "--help"]).output().unwrap();
+    let output = Command::new(harness::program()).args(["screen", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for word in
         ["Examples:", "--cols", "--rows", "--scrollback", "--format", "--cut", "stead screen --cut"]

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, run, wait_for};
+use harness::{Home, Server, run, wait_for};
 
 fn stead(home: &Home, arguments: &[&str]) -> std::process::Output {
     run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])
@@ -100,7 +100,7 @@ fn waiting_for_a_command_gives_its_status_across_a_restart() {
     let given_up = stead(&home, &["wait", id, "--timeout", "10ms"]);
     assert_eq!(given_up.status.code(), Some(124), "{given_up:?}");
 
-    let binary = env!("CARGO_BIN_EXE_stead");
+    let binary = harness::program();
     let mut waiting = Command::new(binary)
         .args(["wait", "main", "--json"])
         .env("STEAD_HOME", home.path())
@@ -125,7 +125,7 @@ fn waiting_for_a_command_gives_its_status_across_a_restart() {
 fn events_are_followed_across_a_restart() {
     let home = Home::new();
     let server = Server::start(&home);
-    let mut following = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut following = Command::new(harness::program())
         .args(["events", "--json", "--from", "0", "--type", "thread_created", "-n", "2"])
         .env("STEAD_HOME", home.path())
         .stdout(Stdio::piped())

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Person, Server, run};
+use harness::{Home, Person, Server, run};
 
 #[test]
 fn what_runs_is_in_the_table_and_q_quits() {

@@ -11,11 +11,11 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
+use harness::{Home, Person, Server, WAIT_TIMEOUT, run, wait_for};
 
 /// Starts `stead` and collects the lines it writes to standard error.
 fn start(home: &Home, arguments: &[&str]) -> (Child, mpsc::Receiver<String>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+    let mut child = Command::new(harness::program())
         .args(arguments)
         .env("STEAD_HOME", home.path())
         .env_remove("STEAD_URL")

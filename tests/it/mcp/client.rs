@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::schema;
-use crate::harness::{Answer, Client, Request};
+use harness::{Answer, Client, Request};
 
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, run};
+use harness::{Home, run};
 
 fn install(home: &Path, arguments: &[&str]) -> (bool, String) {
     let arguments = [&["mcp", "install"], arguments].concat();
@@ -20,7 +20,7 @@ fn read(path: &Path) -> Value {
 #[test]
 fn each_client_gets_an_entry_in_its_own_file() {
     let home = Home::new();
-    let stead = env!("CARGO_BIN_EXE_stead");
+    let stead = harness::program();
     for (client, file, section) in [
         ("claude", ".claude.json", "mcpServers"),
         ("cursor", ".cursor/mcp.json", "mcpServers"),

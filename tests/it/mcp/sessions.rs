@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::messages;
-use crate::harness::{Answer, Client, Home, Server, wait_for};
+use harness::{Answer, Client, Home, Server, wait_for};
 
 /// A client with a session.
 struct Session {

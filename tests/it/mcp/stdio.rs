@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::client::{meta, tasks_capability};
-use crate::harness::{Home, Server, WAIT_TIMEOUT, wait_for};
+use harness::{Home, Server, WAIT_TIMEOUT, wait_for};
 
 /// A running bridge.
 struct Bridge {
@@ -21,7 +21,7 @@ struct Bridge {
 
 impl Bridge {
     fn start(home: &Home) -> Bridge {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_stead"))
+        let mut child = Command::new(harness::program())
             .args(["mcp", "--home"])
             .arg(home.path())
             .env("HOME", home.path())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{ask, messages, request, tasks_capability};
-use crate::harness::{Client, Home, Server, let_pass, wait_for};
+use harness::{Client, Home, Server, let_pass, wait_for};
 
 /// Starts a command that becomes a task.
 fn start(client: &Client, command: &str) -> Value {

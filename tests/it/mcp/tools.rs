@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{ask, call, data, failure, messages, request};
-use crate::harness::{Client, Events, Home, Server, wait_for};
+use harness::{Client, Events, Home, Server, wait_for};
 
 #[test]
 fn a_shell_keeps_its_state_between_calls() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{World, world};
-use crate::harness::{Client, Person, wait_for};
+use harness::{Client, Person, wait_for};
 
 impl World {
     fn export(&self) -> Vec<u8> {
@@ -12,7 +12,7 @@ impl World {
     }
 }
 
-fn import(client: &Client, archive: &[u8]) -> crate::harness::Answer {
+fn import(client: &Client, archive: &[u8]) -> harness::Answer {
     client.request("POST", "/api/projects/import").body(archive).send()
 }
 

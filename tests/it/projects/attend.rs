@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{World, world_with};
-use crate::harness::{Frame, Socket, wait_for};
+use harness::{Frame, Socket, wait_for};
 
 /// A server whose project stops its instance when the last client disconnects.
 fn stopping(config: Value) -> World {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{World, backdate, world_with};
-use crate::harness::{Home, Server, database, wait_for};
+use harness::{Home, Server, database, wait_for};
 
 impl World {
     fn plan(&self) -> Vec<Value> {
@@ -182,7 +182,7 @@ fn every_setting_has_a_variable() {
     let path = home.path().to_str().unwrap().to_owned();
     let mut environment = vec![("STEAD_HOME", path.as_str()), ("HOME", path.as_str())];
     environment.extend(settings.iter().map(|&(name, value, _)| (name, value)));
-    let shown = crate::harness::run(&["config"], &environment);
+    let shown = harness::run(&["config"], &environment);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     for (name, value, key) in settings {
         let lines = format!("environment {name}; environment: {name}\n{key} = \"{value}\"");

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{World, backdate, world_with};
-use crate::harness::{Request, wait_for};
+use harness::{Request, wait_for};
 
 /// The calls by which anything comes to the disk.
 const CHANGES: &[&str] = &[
@@ -262,9 +262,8 @@ fn a_moved_file_is_at_its_source_or_at_its_destination() {
             },
             |world, answered| {
                 let (here, there) = (world.read(from), world.read(to));
-                let whole = |answer: &crate::harness::Answer| {
-                    answer.status == 200 && answer.text() == "content"
-                };
+                let whole =
+                    |answer: &harness::Answer| answer.status == 200 && answer.text() == "content";
                 assert!(whole(&here) || whole(&there), "{from} to {to}: lost");
                 for answer in [&here, &there] {
                     assert!(whole(answer) || answer.status == 404, "{}", answer.text());

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use serde_json::{Value, json};
 
 use super::{World, world, world_with};
-use crate::harness::{Home, Server, run, wait_for};
+use harness::{Home, Server, run, wait_for};
 
 #[test]
 fn statistics_and_records_are_right_and_outlive_the_server() {

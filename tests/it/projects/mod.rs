@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Home, Server, run, wait_for};
+use harness::{Client, Home, Server, run, wait_for};
 
 struct World {
     home: Home,
@@ -44,7 +44,7 @@ fn world_with(arguments: &[&str], environment: &[(&str, &str)]) -> World {
 
 /// Sets the last use of a project to a number of days ago. The server may be running or not.
 fn backdate(home: &std::path::Path, project: &str, days: i64) {
-    let db = crate::harness::database(home);
+    let db = harness::database(home);
     let by = days * 86_400 * 1_000_000;
     let changed = db
         .execute(
@@ -77,12 +77,12 @@ impl World {
         found.unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
-    fn write(&self, path: &str, content: &[u8]) -> crate::harness::Answer {
+    fn write(&self, path: &str, content: &[u8]) -> harness::Answer {
         let target = format!("/api/threads/t/fs/write?create_dirs=true&path={path}");
         self.client.request("PUT", &target).body(content).send()
     }
 
-    fn read(&self, path: &str) -> crate::harness::Answer {
+    fn read(&self, path: &str) -> harness::Answer {
         self.client.get(&format!("/api/threads/t/fs/read?path={path}"))
     }
 

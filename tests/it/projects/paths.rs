@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{World, world};
-use crate::harness::{Answer, Home, Server, database};
+use harness::{Answer, Home, Server, database};
 
 /// The operations on a path.
 const OPERATIONS: [&str; 10] =

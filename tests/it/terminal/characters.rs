@@ -4,8 +4,11 @@ use std::io::Read;
 
 use serde_json::{Value, json};
 
-use super::{data, open};
-use crate::harness::{Client, Frame, Home, Server, wait_for};
+use harness::{
+    Client, Frame, Home, Server,
+    terminal::{data, open},
+    wait_for,
+};
 
 /// A terminal that has printed `A` and two of the three bytes of a dash; a line of input makes it
 /// print the rest.

@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
-use super::{exec, open};
-use crate::harness::{Client, Home, Server, wait_for};
+use harness::{
+    Client, Home, Server,
+    terminal::{exec, open},
+    wait_for,
+};
 
 fn metric(client: &Client, name: &str) -> u64 {
     let text = client.get("/metrics").expect_status(200).text();

@@ -3,7 +3,7 @@
 use model::Timestamp;
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Home, Server, wait_for};
+use harness::{Events, Home, Server, wait_for};
 
 /// Reads events until one about a command has this name.
 fn next(events: &mut Events, name: &str, command: &str) -> Value {

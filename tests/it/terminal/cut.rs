@@ -15,8 +15,8 @@ use std::{
 use rusqlite::types::Value as SqlValue;
 use serde_json::{Value, json};
 
-use super::{exec, leaving::nothing_is_left};
-use crate::harness::{Client, Home, Request, Server, database, wait_for};
+use super::leaving::nothing_is_left;
+use harness::{Client, Home, Request, Server, database, terminal::exec, wait_for};
 
 /// Bytes of an answer after which the client leaves at every byte no more, but at every 37th up to [`ANSWER_BYTES`].
 const ANSWER_START: usize = 64;

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{exec, open, shows};
-use crate::harness::{Client, Frame, Home, Server, wait_for};
+use harness::{
+    Client, Frame, Home, Server,
+    terminal::{exec, open, shows},
+    wait_for,
+};
 
 fn terminal(client: &Client, id: &str) -> Value {
     client.get(&format!("/api/terminals/{id}")).expect(200)

@@ -4,8 +4,11 @@ use std::{process::Command, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{exec, open, screen, shows};
-use crate::harness::{Home, Server, let_pass, wait_for};
+use harness::{
+    Home, Server, let_pass,
+    terminal::{data, exec, open, screen, shows},
+    wait_for,
+};
 
 #[test]
 fn a_receipt_has_the_outcome_and_the_changes() {
@@ -109,8 +112,8 @@ fn a_command_streams_as_events() {
     let exit = loop {
         let event = events.next().expect("the stream ended early");
         match event.name.as_str() {
-            "stdout" => streams[0].extend(super::data(&event).1),
-            "stderr" => streams[1].extend(super::data(&event).1),
+            "stdout" => streams[0].extend(data(&event).1),
+            "stderr" => streams[1].extend(data(&event).1),
             "exit" => break event.json(),
             other => panic!("{other}"),
         }
@@ -289,11 +292,11 @@ fn the_screen_shows_the_prompt_as_it_is_after_a_command() {
     exec(&client, "t", "PS1='[\\w] '; cd /");
     let terminal = client.get("/api/threads/t/terminal").expect(200);
     let id = terminal["terminal_id"].as_str().unwrap();
-    super::shows(&client, id, "\n[/]");
+    shows(&client, id, "\n[/]");
     exec(&client, "t", "cd /usr; echo done");
     let typed = json!({"data": "ls -d . x"});
     wait_for("the whole picture", || {
-        let seen = super::screen(&client, id);
+        let seen = screen(&client, id);
         if seen.trim_end().ends_with("\n[/] cd /usr; echo done\ndone\n[/usr]") {
             Ok(())
         } else {
@@ -301,12 +304,12 @@ fn the_screen_shows_the_prompt_as_it_is_after_a_command() {
         }
     });
     client.post(&format!("/api/terminals/{id}/input"), typed).expect_success();
-    super::shows(&client, id, "[/usr] ls -d . x");
+    shows(&client, id, "[/usr] ls -d . x");
     exec(&client, "t", "cd /tmp");
-    super::shows(&client, id, "[/tmp] ls -d . x");
+    shows(&client, id, "[/tmp] ls -d . x");
     let enter = json!({"data": "\u{7f}\r"});
     client.post(&format!("/api/terminals/{id}/input"), enter).expect_success();
-    super::shows(&client, id, "[/tmp] ls -d .\n.\n[/tmp]");
+    shows(&client, id, "[/tmp] ls -d .\n.\n[/tmp]");
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_prompt_of_several_rows_erases_no_command_and_no_output() {
     exec(&client, "t", "PS1='$(printf %0170d 7)> '");
     let terminal = client.get("/api/threads/t/terminal").expect(200);
     let id = terminal["terminal_id"].as_str().unwrap();
-    super::shows(&client, id, "7>");
+    shows(&client, id, "7>");
     for number in 1..=4 {
         exec(&client, "t", &format!("echo out{number}"));
     }
@@ -325,7 +328,7 @@ fn a_prompt_of_several_rows_erases_no_command_and_no_output() {
     let receipt = exec(&client, "t", "printf open");
     assert_eq!(receipt["stdout"], "open");
     let seen = || {
-        let seen = super::screen(&client, id);
+        let seen = screen(&client, id);
         let whole =
             (1..=4).all(|number| seen.contains(&format!("> echo out{number}\nout{number}\n")));
         if whole && seen.contains("> printf open\nopen") { Ok(()) } else { Err(seen) }

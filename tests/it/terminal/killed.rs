@@ -10,8 +10,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::exec;
-use crate::harness::{Client, Home, Server, let_pass, wait_for};
+use harness::{Client, Home, Server, let_pass, terminal::exec, wait_for};
 
 /// How often each thing is tried; more in a soak. A lease that loses its host too often is given a
 /// rest, so every few rounds have a server of their own.

@@ -5,8 +5,7 @@ use std::{fs, net::Shutdown, path::Path};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::exec;
-use crate::harness::{Client, Home, Server, wait_for};
+use harness::{Client, Home, Server, terminal::exec, wait_for};
 
 /// Ids of all processes that have this directory as an argument: the hosts of a server.
 fn hosts(home: &Path) -> Vec<i32> {

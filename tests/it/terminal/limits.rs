@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::open;
-use crate::harness::{Home, Server};
+use harness::{
+    Home, Server,
+    terminal::{open, screen, shows},
+};
 
 #[test]
 fn invalid_input_is_named_and_never_a_server_error() {
@@ -133,12 +135,12 @@ fn input_with_an_id_is_typed_once() {
     let server = Server::start(&home);
     let client = server.client();
     let id = open(&client, "s", json!({"cmd": ["sh", "-c", "stty -echo; echo ready; cat"]}));
-    super::shows(&client, &id, "ready");
+    shows(&client, &id, "ready");
     let target = format!("/api/terminals/{id}/input");
     for text in ["one\n", "one\n", "one\n"] {
         client.post(&target, json!({"data": text, "write_id": "w1"})).expect_status(204);
     }
     client.post(&target, json!({"data": "two\n", "write_id": "w2"})).expect_status(204);
-    super::shows(&client, &id, "two");
-    assert_eq!(super::screen(&client, &id).matches("one").count(), 1);
+    shows(&client, &id, "two");
+    assert_eq!(screen(&client, &id).matches("one").count(), 1);
 }

@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
-use super::{open, shows};
-use crate::harness::{Home, Server};
+use harness::{
+    Home, Server,
+    terminal::{open, shows},
+};
 
 /// Requests a checksum of "ab", then the position of the cursor, and prints the answers up to the final `R`.
 const ASK: &str = r#"stty raw -echo

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, wait_for};
+use harness::{Home, Server, wait_for};
 
 /// The lines that a search found, with their streams, and the status of each command.
 fn found(result: &Value) -> Vec<String> {

@@ -4,8 +4,11 @@ use std::io::Read;
 
 use serde_json::{Value, json};
 
-use super::{data, open, shows};
-use crate::harness::{Frame, Home, Server, wait_for};
+use harness::{
+    Frame, Home, Server,
+    terminal::{data, open, shows},
+    wait_for,
+};
 
 #[test]
 fn every_byte_value_reaches_every_kind_of_client_as_it_is() {
@@ -69,7 +72,7 @@ fn one_client_drives_and_another_takes_over() {
     let server = Server::start(&home);
     let client = server.client();
     let id = open(&client, "s", json!({"cmd": ["cat"]}));
-    let control = |socket: &mut crate::harness::Socket, kind: &str| loop {
+    let control = |socket: &mut harness::Socket, kind: &str| loop {
         match socket.next() {
             Frame::Control(message) if message["type"] == kind => return message,
             Frame::Control(_) | Frame::Bytes(_) => {}
@@ -120,7 +123,7 @@ fn clients_that_never_read_do_not_affect_others() {
             Frame::Closed => panic!("the healthy client was cut off after {seen} bytes"),
         }
     }
-    let offset = |client: &crate::harness::Client| {
+    let offset = |client: &harness::Client| {
         client.get(&format!("/api/terminals/{id}")).expect(200)["offset"].as_u64().unwrap()
     };
     let first = offset(&client);

@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
-use super::{data, exec, open, shows};
-use crate::harness::{Home, Server, wait_for};
+use harness::{
+    Home, Server,
+    terminal::{data, exec, open, screen, shows},
+    wait_for,
+};
 
 /// A program that numbers its lines, so that a lost or repeated byte is detected.
 const COUNT: &str = "i=0; while :; do i=$((i+1)); echo \"line $i of a long story\"; \
@@ -104,7 +107,7 @@ fn a_terminal_whose_host_was_killed_is_restored_with_its_scrollback_and_state() 
     let client = server.client();
     let shown = client.get(&format!("/api/terminals/{id}")).expect(200);
     assert_eq!(shown["status"], "restorable");
-    assert!(super::screen(&client, id).contains("before-the-reboot"));
+    assert!(screen(&client, id).contains("before-the-reboot"));
     let after = exec(&client, "t", "pwd; echo \"$A ${arr[1]}\"; f; set -o | grep pipefail");
     assert_eq!(after["stdout"], "/usr\nx y 2\nf\npipefail       \ton\n");
     let lease = client.get("/api/threads/t/lease").expect(200);

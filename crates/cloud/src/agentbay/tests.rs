@@ -1,15 +1,11 @@
 //! The vendor against its stand-in, on both data planes, with faults.
 
+use harness::agentbay::{KEY, StandIn};
 use serde_json::json;
 
 use super::super::http::VendorKey;
 use super::api::{DEFAULT_SHELL_SERVER, MISSING_SESSION_PREFIX, with_missing_status};
 use super::*;
-
-#[path = "../../../../tests/it/compute/stand_in.rs"]
-mod stand_in;
-
-use stand_in::{KEY, StandIn};
 
 /// A client with a new stand-in for each data plane; empty if the stand-in cannot run.
 fn planes() -> Vec<(StandIn, Arc<AgentBayVendor>)> {

@@ -291,7 +291,7 @@ impl StateRecorder {
                 tracing::warn!(terminal = %self.id, %error, "cannot store a record yet; retrying");
             }
             StoreError::SyncFailed { .. } => {
-                tracing::error!(terminal = %self.id, %error, "cannot store a record; the next server will");
+                tracing::error!(terminal = %self.id, %error, "cannot store a record: the store is closed until the next start");
                 self.store_closed = true;
                 return false;
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::words::banned;
-use crate::harness::{Home, Server};
+use harness::{Home, Server};
 
 fn document() -> Value {
     let home = Home::new();

@@ -15,7 +15,7 @@ use super::{
     containers::{add_program, small_root},
     namespace, registry,
 };
-use crate::harness::{Client, Home, Server, engines, run, wait_long};
+use harness::{Client, Home, Server, engines, run, wait_long};
 
 fn stead(home: &Home, arguments: &[&str]) -> Output {
     run(arguments, &[("STEAD_HOME", home.path().to_str().unwrap())])

@@ -11,7 +11,7 @@ use machine::namespace::Check;
 use serde_json::{Value, json};
 
 use super::{containers::small_root, namespace};
-use crate::harness::{Client, Home, Server, engines, run, wait_long};
+use harness::{Client, Home, Server, engines, run, wait_long};
 
 const DOCKERFILE: &str = "\
 FROM base

@@ -5,14 +5,16 @@ use cloud::TerminalRuntime;
 use provider::{Provider, ProviderError};
 use serde_json::{Value, json};
 
-use super::{
-    cloud::{end, stdout},
-    stand_in::{KEY, StandIn},
-    vendor::{Kind, Vendor},
-};
-use crate::{
-    harness::{Client, Home, wait_for},
+use harness::{
+    Client, Home,
+    agentbay::{KEY, StandIn},
     terminal::shows,
+    wait_for,
+};
+
+use crate::{
+    cloud::{end, stdout},
+    vendor::{Kind, Vendor},
 };
 
 /// A vendor with a data plane per session, and one without.

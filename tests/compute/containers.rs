@@ -7,10 +7,7 @@ use provider::{Intent, Observed, Provider};
 use serde_json::{Value, json};
 
 use super::registry;
-use crate::{
-    harness::{Engine, Home, Server, engines, left, let_pass, wait_for, wait_long},
-    terminal::exec,
-};
+use harness::{Engine, Home, Server, engines, left, let_pass, terminal::exec, wait_for, wait_long};
 
 fn serve(home: &Home, engine: &Engine) -> Server {
     serve_with(home, engine, &[])

@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{pause, wait_for};
+use crate::{wait::pause, wait_for};
 
 /// Deadline for the start of an engine.
 const START_TIMEOUT: Duration = Duration::from_secs(90);

@@ -6,8 +6,11 @@ use std::{fs, path::PathBuf, thread, time::Instant};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use crate::compute::vendor::{COMMANDERS, KINDS, Kind, Vendor};
-use crate::harness::{Client, Home, Server, engines, has_sandboxes};
+use crate::vendor::{COMMANDERS, KINDS, Kind, Vendor};
+use harness::{
+    Client, Home, Server, engines, has_sandboxes,
+    terminal::{data, exec},
+};
 
 fn case_files() -> Vec<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -168,7 +171,7 @@ fn hostile_cases_pass_in_a_container() {
         let host = format!("docker.host={}", engine.address());
         let arguments = ["--provider", "docker", "--set", &host, "--set", "sandbox.egress=none"];
         let mut server = Server::start_with(&home, &arguments);
-        super::exec(&server.client(), "ground", "true");
+        exec(&server.client(), "ground", "true");
         let lease = server.client().get("/api/threads/ground/lease").expect(200);
         all_pass_on(&mut server, &home, Beside::Container, &lease["lease_id"]);
         server.client().delete("/api/threads/ground").expect_success();
@@ -185,7 +188,7 @@ fn hostile_cases_pass_in_a_vendors_sandbox() {
     for kind in KINDS.into_iter().filter(is_chosen) {
         let (vendor, home) = (Vendor::start(), Home::new());
         let mut server = vendor.user(kind, &home);
-        super::exec(&server.client(), "ground", "true");
+        exec(&server.client(), "ground", "true");
         let lease = server.client().get("/api/threads/ground/lease").expect(200);
         all_pass_on(&mut server, &home, Beside::Cloud, &lease["lease_id"]);
         server.client().delete("/api/threads/ground").expect_success();
@@ -198,7 +201,7 @@ fn hostile_cases_pass_where_only_commands_run() {
         let Some(vendor) = Vendor::of(kind) else { continue };
         let home = Home::new();
         let mut server = vendor.commander(kind, vendor.address(), &home);
-        super::exec(&server.client(), "ground", "true");
+        exec(&server.client(), "ground", "true");
         let lease = server.client().get("/api/threads/ground/lease").expect(200);
         all_pass_on(&mut server, &home, Beside::Commands, &lease["lease_id"]);
         server.client().delete("/api/threads/ground").expect_success();
@@ -258,7 +261,7 @@ fn play(
         // Empty in each.
         Beside::Sandbox => PathBuf::from("/srv"),
         Beside::Container => {
-            let made = super::exec(&client, "ground", &format!("mkdir -p '/srv/{thread}'"));
+            let made = exec(&client, "ground", &format!("mkdir -p '/srv/{thread}'"));
             assert_eq!(made["exit_code"], 0, "{made}");
             PathBuf::from("/srv").join(thread)
         }
@@ -327,7 +330,7 @@ fn watch(client: &Client, terminal: &str) -> thread::JoinHandle<()> {
             match event.name.as_str() {
                 "snapshot" => next = event.json()["offset"].as_u64(),
                 "data" => {
-                    let (offset, bytes) = super::data(&event);
+                    let (offset, bytes) = data(&event);
                     assert!(next.is_none_or(|next| next == offset), "a gap before {offset}");
                     next = Some(offset + bytes.len() as u64);
                 }

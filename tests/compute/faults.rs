@@ -21,7 +21,7 @@ use provider::Observed;
 use store::{FinishCommand, PageRequest, Section, StateChange, Store, StoreError};
 
 use super::{Hands, World, local, provider::living};
-use crate::harness::{Home, WAIT_TIMEOUT, busiest, wait_for};
+use harness::{Home, WAIT_TIMEOUT, busiest, wait_for};
 
 const HOME: &str = "STEAD_TEST_CHILD_HOME";
 

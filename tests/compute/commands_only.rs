@@ -3,13 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    stand_in::StandIn,
-    vendor::{COMMANDERS, Harm, Kind, Proxy, Vendor},
-};
-use crate::{
-    harness::{Client, Home, Server, wait_for, wait_long},
+use super::vendor::{COMMANDERS, Harm, Kind, Proxy, Vendor};
+use harness::{
+    Client, Home, Server,
+    agentbay::StandIn,
     terminal::{exec, shows},
+    wait_for, wait_long,
 };
 
 const WRONG: &str = "HTTP/1.1 500 Internal Server Error\r\n\

@@ -10,7 +10,7 @@ use tokio::{
 };
 use wire::{Decoder, Event, ReplyCode, Request, Shell};
 
-use crate::harness::WAIT_TIMEOUT;
+use harness::WAIT_TIMEOUT;
 
 /// A program that prints something every few milliseconds.
 pub const TICKING: &[&str] = &["/bin/sh", "-c", "while :; do printf .; sleep 0.01; done"];

@@ -13,8 +13,10 @@ use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, TerminalRu
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::stand_in::{self, StandIn};
-use crate::harness::{Client, Home, Server};
+use harness::{
+    Client, Home, Server,
+    agentbay::{self, StandIn},
+};
 
 /// The vendor whose API is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +88,7 @@ impl Vendor {
     pub fn key(&self) -> &str {
         match self {
             Vendor::Ours(server, _) => &server.token,
-            Vendor::Bay(_) => stand_in::KEY,
+            Vendor::Bay(_) => agentbay::KEY,
         }
     }
 
@@ -153,7 +155,7 @@ impl Vendor {
         share_packed(home);
         let options = cloud::CloudOptions {
             runtime,
-            executable: env!("CARGO_BIN_EXE_stead").into(),
+            executable: harness::program().into(),
             inside: inside(home),
             ..cloud::CloudOptions::new(home)
         };
@@ -333,7 +335,7 @@ fn pass(
         return Ok(());
     }
     if let Some(Harm::Late(wait)) = harm {
-        crate::harness::let_pass(wait);
+        harness::let_pass(wait);
     }
     server.write_all(head.as_bytes())?;
     let mut back = server.try_clone()?;

@@ -66,7 +66,7 @@ const DOCUMENTED_DERIVES: [&str; 7] =
 fn checked(folders: Vec<String>) -> impl Iterator<Item = (String, String)> {
     folders.into_iter().flat_map(|folder| files(&folder)).filter_map(|(path, text)| {
         let inner = path.strip_prefix(root()).unwrap();
-        (!inner.starts_with("tests/it/tidy")).then(|| (inner.display().to_string(), text))
+        (!inner.starts_with("tests/tidy")).then(|| (inner.display().to_string(), text))
     })
 }
 
@@ -124,7 +124,7 @@ fn texts_use_the_terms_of_the_field() {
     for (path, text) in TEXTS.into_iter().flat_map(texts) {
         let path = path.strip_prefix(root()).unwrap().display().to_string();
         // These are generated from texts that are checked, or are the checks.
-        if path.starts_with("docs/reference") || path.starts_with("tests/it/tidy") {
+        if path.starts_with("docs/reference") || path.starts_with("tests/tidy") {
             continue;
         }
         read += 1;

@@ -1,20 +1,4 @@
-//! Starts and kills the real server, and sends requests over plain sockets.
-
-mod engine;
-mod http;
-mod left;
-mod person;
-mod server;
-mod socket;
-mod strace;
-
-pub use engine::{Engine, engines};
-pub use http::{Answer, Client, Event, Events, Request};
-pub use left::left;
-pub use person::Person;
-pub use server::{Home, Server, database, flip_bit, has_sandboxes, run};
-pub use socket::{Frame, Socket};
-pub use strace::busiest;
+//! Waits for conditions.
 
 use std::{
     fmt::Debug,
@@ -50,7 +34,7 @@ fn wait_within<T, S: Debug>(
 }
 
 /// The only place where a test may sleep between two polls.
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 

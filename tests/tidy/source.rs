@@ -19,9 +19,13 @@ pub fn crates() -> Vec<String> {
     names
 }
 
+/// The crate that only tests use.
+const HARNESS: &str = "harness";
+
 /// The folders that hold the product's code.
 pub fn product_folders() -> Vec<String> {
-    let crates = crates().into_iter().map(|name| format!("crates/{name}/src"));
+    let crates = crates().into_iter().filter(|name| name != HARNESS);
+    let crates = crates.map(|name| format!("crates/{name}/src"));
     std::iter::once("src".to_owned()).chain(crates).collect()
 }
 
@@ -29,7 +33,8 @@ pub fn product_folders() -> Vec<String> {
 pub fn folders_of_tests() -> Vec<String> {
     let of_crates = crates()
         .into_iter()
-        .flat_map(|name| ["tests", "benches"].map(|it| format!("crates/{name}/{it}")));
+        .flat_map(|name| ["tests", "benches"].map(|it| format!("crates/{name}/{it}")))
+        .chain([format!("crates/{HARNESS}/src")]);
     ["tests", "benches"].map(str::to_owned).into_iter().chain(of_crates).collect()
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::WAIT_TIMEOUT;
+use crate::WAIT_TIMEOUT;
 
 /// Sends each request over a connection of its own.
 #[derive(Debug, Clone)]

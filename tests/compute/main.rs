@@ -1,8 +1,10 @@
-//! Instances, leases and sessions, with real hosts and a real store.
+//! Instances, leases and sessions, with real hosts and a real store; images; and the hostile cases at every provider.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 mod agentbay;
 mod cloud;
 mod commands_only;
+mod conformance;
 mod containers;
 mod faults;
 mod faulty;
@@ -14,8 +16,7 @@ mod link;
 mod provider;
 mod registry;
 mod session;
-mod stand_in;
-pub mod vendor;
+mod vendor;
 
 use std::{
     path::{Path, PathBuf},
@@ -42,7 +43,7 @@ use model::{LeaseId, Moment, ShellKind, Timestamp};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::Home;
+use harness::Home;
 
 /// A clock that only advances when a test turns it.
 #[derive(Clone, Default)]
@@ -78,11 +79,11 @@ pub struct World {
 }
 
 pub fn local(home: &Path) -> Local {
-    Local::beneath(home, "run", Path::new(env!("CARGO_BIN_EXE_stead")))
+    Local::beneath(home, "run", Path::new(harness::program()))
 }
 
 pub fn namespace(home: &Path) -> Namespace {
-    let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
+    let executable = Path::new(harness::program()).to_owned();
     let mut options = NamespaceOptions { executable, ..NamespaceOptions::new(home) };
     options.defaults.disk = 64 << 20;
     options.defaults.egress = EgressPolicy::None;
@@ -90,7 +91,7 @@ pub fn namespace(home: &Path) -> Namespace {
 }
 
 pub fn containers(home: &Path, engine: &str) -> Docker {
-    let executable = Path::new(env!("CARGO_BIN_EXE_stead")).to_owned();
+    let executable = Path::new(harness::program()).to_owned();
     let host = engine.to_owned();
     let mut options = DockerOptions { executable, host, ..DockerOptions::new(home) };
     options.defaults.disk = 64 << 20;
@@ -111,7 +112,7 @@ fn retry_policy() -> RetryPolicy {
 }
 
 impl World {
-    pub fn new() -> World {
+    fn new() -> World {
         let home = Arc::new(Home::new());
         let provider = Arc::new(local(home.path()));
         World::with(home, Hands::default(), provider)

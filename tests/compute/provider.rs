@@ -23,7 +23,7 @@ use super::{
     local, namespace,
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
 };
-use crate::harness::{Home, WAIT_TIMEOUT, engines};
+use harness::{Home, WAIT_TIMEOUT, engines};
 
 /// One provider with a separate home.
 struct Fixture {
@@ -78,7 +78,7 @@ fn sandboxed() -> Option<Fixture> {
 fn without_cgroup() -> Fixture {
     let home = Home::new();
     let executable = home.path().join("stead");
-    let script = format!("#!/bin/sh\nexec {} \"$@\" --no-cgroup\n", env!("CARGO_BIN_EXE_stead"));
+    let script = format!("#!/bin/sh\nexec {} \"$@\" --no-cgroup\n", harness::program());
     std::fs::write(&executable, script).unwrap();
     std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).unwrap();
     let provider = Arc::new(Local::beneath(home.path(), "run", &executable));
@@ -88,7 +88,7 @@ fn without_cgroup() -> Fixture {
 impl Drop for Fixture {
     /// Also after a failed test, nothing keeps running.
     fn drop(&mut self) {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stead"));
+        let mut command = std::process::Command::new(harness::program());
         let _ = command.args(["namespace", "end"]).arg(self.home.path()).status();
     }
 }

@@ -5,10 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::vendor::{COMMANDERS, Harm, KINDS, Kind, Proxy, Vendor};
-use crate::{
-    harness::{Client, Home, Server, run, wait_for, wait_long},
-    terminal::exec,
-};
+use harness::{Client, Home, Server, run, terminal::exec, wait_for, wait_long};
 
 pub fn stdout(client: &Client, thread: &str, command: &str) -> String {
     let ran = exec(client, thread, command);
@@ -52,7 +49,7 @@ fn a_terminal_runs_in_a_vendors_sandbox() {
         let id = both["terminal_id"].as_str().unwrap();
         let typed = json!({"data": "echo typed-$((1 + 1))\r"});
         client.post(&format!("/api/terminals/{id}/input"), typed).expect_status(204);
-        crate::terminal::shows(&client, id, "typed-2");
+        harness::terminal::shows(&client, id, "typed-2");
         let providers = client.get("/api/providers").expect(200);
         let named = |it: &&Value| it["name"] == kind.name();
         let provider = providers["items"].as_array().unwrap().iter().find(named).unwrap();
@@ -109,7 +106,7 @@ fn the_output_of_a_deleted_sandbox_is_kept() {
             (ran["command_id"].as_str().unwrap(), ran["terminal_id"].as_str().unwrap());
         let typed = json!({"data": "echo on-the-screen-$((40 + 2))\r"});
         client.post(&format!("/api/terminals/{terminal}/input"), typed).expect_status(204);
-        crate::terminal::shows(&client, terminal, "on-the-screen-42");
+        harness::terminal::shows(&client, terminal, "on-the-screen-42");
         let offset =
             client.get(&format!("/api/terminals/{terminal}")).expect(200)["offset"].clone();
         // The server copies all output before the host may delete it.

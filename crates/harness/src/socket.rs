@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tungstenite::{Message, client::IntoClientRequest, http::HeaderValue};
 
-use super::Client;
+use crate::Client;
 
 /// An open WebSocket.
 pub struct Socket {

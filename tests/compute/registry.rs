@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::wait_long;
+use harness::wait_long;
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 

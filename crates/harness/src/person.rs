@@ -12,7 +12,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-use super::{Home, wait_for};
+use crate::{Home, program, wait_for};
 
 /// A program on a pseudo-terminal.
 pub struct Person {
@@ -32,7 +32,8 @@ impl Person {
         set_size(&master, 80, 24);
         // setsid makes it the controlling terminal, so that a new size is signalled.
         let child = Command::new("setsid")
-            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_stead")])
+            .args(["--ctty", "--wait"])
+            .arg(program())
             .args(arguments)
             .env("STEAD_HOME", home.path())
             .env_remove("STEAD_URL")

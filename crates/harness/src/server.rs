@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Client, wait_for};
+use crate::{Client, WAIT_TIMEOUT, program, run, wait_for};
 
 /// A temporary home directory, removed at the end of the test.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Drop for Home {
         self.end_hosts();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if self.0.join("sandboxes").exists() || mounts.contains(&*self.0.to_string_lossy()) {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
+            let mut command = Command::new(program());
             let _ = command.args(["namespace", "end"]).arg(&self.0).status();
         }
         let _ = fs::remove_dir_all(&self.0);
@@ -104,7 +104,7 @@ impl Server {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
+        let mut command = Command::new(program());
         command
             .args(["serve", "--listen", address, "--home"])
             .arg(home.path())
@@ -120,7 +120,7 @@ impl Server {
         let mut command = Command::new(program[0]);
         command
             .args(&program[1..])
-            .arg(env!("CARGO_BIN_EXE_stead"))
+            .arg(crate::program())
             .args(["serve", "--listen", "127.0.0.1:0", "--home"])
             .arg(home.path());
         Server::begin(home, command, true)
@@ -270,22 +270,11 @@ pub fn has_sandboxes() -> bool {
     output.status.success()
 }
 
-/// Runs `stead` and waits for its end.
-pub fn run(arguments: &[&str], environment: &[(&str, &str)]) -> std::process::Output {
-    Command::new(env!("CARGO_BIN_EXE_stead"))
-        .args(arguments)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
 /// Opens the database of a home, also while a server runs. The rows that this connection changes lose their checksums.
 pub fn database(home: &Path) -> rusqlite::Connection {
     use rusqlite::{functions::FunctionFlags, types::Null};
     let database = rusqlite::Connection::open(home.join("stead.db")).unwrap();
-    database.busy_timeout(super::WAIT_TIMEOUT).unwrap();
+    database.busy_timeout(WAIT_TIMEOUT).unwrap();
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
     database.create_scalar_function("row_checksum", -1, flags, |_| Ok(Null)).unwrap();
     database

@@ -15,7 +15,7 @@ use super::{
     local,
     provider::{kill_host, living},
 };
-use crate::harness::Home;
+use harness::Home;
 
 impl World {
     async fn state(&self, thread: &str) -> LeaseState {
@@ -102,7 +102,7 @@ async fn an_instance_is_new_reused_resumed_recreated_and_destroyed() {
 
 /// Reports a loss to the lease worker until the kernel has closed the host's socket.
 async fn wait_lost(world: &World, running: &engine::lease::RunningInstance) -> LeaseState {
-    let deadline = std::time::Instant::now() + crate::harness::WAIT_TIMEOUT;
+    let deadline = std::time::Instant::now() + harness::WAIT_TIMEOUT;
     loop {
         let id = &running.instance.instance_id;
         let state = world.leases.lost(&running.lease_id, id).await.unwrap().state;

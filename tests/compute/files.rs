@@ -16,10 +16,7 @@ use super::{
     cloud::{end, stdout},
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
 };
-use crate::{
-    harness::{Client, Home, Server, run},
-    terminal::exec,
-};
+use harness::{Client, Home, Server, run, terminal::exec};
 
 /// Returns the files of an instance, as the server finds them.
 pub async fn tree(provider: &Arc<dyn Provider>, instance: &Instance) -> Tree {
@@ -121,12 +118,12 @@ fn fs(verb: &str, path: &str) -> String {
     format!("/api/threads/t/fs/{verb}?path={path}")
 }
 
-fn write(client: &Client, path: &str, bytes: &[u8]) -> crate::harness::Answer {
+fn write(client: &Client, path: &str, bytes: &[u8]) -> harness::Answer {
     let target = format!("{}&create_dirs=true", fs("write", path));
     client.request("PUT", &target).body(bytes).send()
 }
 
-fn detail(answer: &crate::harness::Answer) -> String {
+fn detail(answer: &harness::Answer) -> String {
     assert_eq!(answer.problem(409), "not_supported");
     answer.json()["detail"].as_str().unwrap().to_owned()
 }

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -27,15 +27,11 @@ impl StandIn {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("stead-agentbay-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // Tests of the product and of the crate `cloud` both include this file.
-        let program = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .map(|directory| directory.join("tests/agentbay/stand_in.py"))
-            .find(|program| program.exists())
-            .unwrap();
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/agentbay/stand_in.py");
         std::fs::create_dir_all(&directory).unwrap();
         let started = Command::new("python3")
-            .args(["-B".as_ref(), program.as_os_str(), directory.as_os_str()])
+            .args(["-B", program])
+            .arg(&directory)
             .args(["--key", KEY])
             .args(choices)
             .stdin(Stdio::piped())
