@@ -122,12 +122,19 @@ impl Driver {
         self.step(MachineEvent::Typed(bytes), at, effects);
     }
 
+    /// Notes that the host has read output of the terminal. No command is shown before the host has passed it to
+    /// [`output`](Self::output).
+    pub fn output_read(&mut self) {
+        self.executor.has_unlogged = true;
+    }
+
     /// Notes output of the terminal that is not yet in its log, and removes what would erase a command that was shown
     /// as if it had been typed.
     pub fn output(&mut self, bytes: &mut Vec<u8>, at: At, effects: &mut Vec<Effect>) {
         self.machine.keep_shown(bytes);
         self.step(MachineEvent::Printed(bytes), at, effects);
         self.machine.withhold(bytes);
+        self.executor.has_unlogged = false;
     }
 
     /// Handles a file that appeared in [`ctl_dir`](Self::ctl_dir).

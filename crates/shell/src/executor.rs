@@ -50,6 +50,8 @@ pub struct Executor {
     pub(super) shell: ShellProcess,
     /// The run that the machine is in, or ending.
     pub(super) live: Option<LiveRun>,
+    /// The host has read output of the terminal that is not in its log yet.
+    pub(super) has_unlogged: bool,
     /// The open [`BEGAN`] file, which a server reads after this host is gone.
     began: fs::File,
 }
@@ -109,6 +111,7 @@ impl Executor {
             modes: TtyModes::new(setup.kind),
             shell: ShellProcess::default(),
             live: None,
+            has_unlogged: false,
             setup,
             paths,
             streams,
@@ -366,7 +369,7 @@ impl Executor {
         }
         if probe.files && scope != ProbeScope::Unsettled {
             probe.shown = self.prompt_shown(machine, at);
-            probe.unread = probe.shown && prompt::has_unread(at.master);
+            probe.unread = probe.shown && (self.has_unlogged || prompt::has_unread(at.master));
         }
         probe
     }

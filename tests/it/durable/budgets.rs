@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use harness::terminal::{exec, open, shows};
+use harness::terminal::{exec, open, screen, shows};
 use harness::{Home, Server, has_sandboxes};
 
 /// Starts a server after `script` has prepared its view of the machine; prints the reason and returns `None`
@@ -43,6 +43,19 @@ fn shells_run_commands_where_no_inotify_instance_is_left() {
     let typed = json!({"data": "echo $((40+2))\r"});
     client.post(&format!("/api/terminals/{terminal}/input"), typed).expect_success();
     shows(&client, &terminal, "42");
+    // A command that waits for the first prompt is shown behind it.
+    for number in 0..5 {
+        let thread = format!("new-{number}");
+        assert_eq!(exec(&client, &thread, "echo one")["stdout"], "one\n");
+        let terminal = client.get(&format!("/api/threads/{thread}/terminal")).expect(200);
+        let id = terminal["terminal_id"].as_str().unwrap();
+        shows(&client, id, "\none");
+        let screen = screen(&client, id);
+        assert!(
+            screen.contains("$ echo one\none") || screen.contains("# echo one\none"),
+            "{screen:?}"
+        );
+    }
 }
 
 #[test]

@@ -209,6 +209,7 @@ impl Host {
         }
         // Notices of the driver are written to the same buffer.
         let mut kept = self.buffer[..filled].to_vec();
+        self.drive(key, |driver, _, _| driver.output_read());
         self.read_records();
         if self.exec.polled.contains(&key) {
             self.poll_records(key);
