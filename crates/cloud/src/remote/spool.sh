@@ -20,21 +20,28 @@ runs() {
   r=$(readlink "$d/pid" 2>/dev/null) && kill -0 "$r" 2>/dev/null || return 1
   [ ! -e /proc/self/cmdline ] || grep -qF -- "$i" "/proc/$r/cmdline" 2>/dev/null
 }
-# Sets $x and $y to the lengths of both streams. Waits while one is being shortened.
+# Waits while a stream is being shortened, because its files do not belong together then.
+uncut() { k=0; while [ -e "$d/cut" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.05; done; }
+# Sets $x and $y to the lengths of both streams.
 lengths() {
-  k=0; while [ -e "$d/cut" ] && [ $k -lt 100 ]; do k=$((k + 1)); nap 0.05; done
+  uncut
   set -- $(cd "$d" && wc -c out err 2>/dev/null)
   x=$((${1:-0} + $(base out))); y=$((${3:-0} + $(base err)))
 }
-# Prints at most $3 bytes of stream $1 from offset $2, or from the next offset that was kept.
+# Prints at most $3 bytes of stream $1 from offset $2, or from the next offset that was kept. Reads again if the stream
+# was shortened meanwhile.
 piece() {
-  b=$(base "$1"); s=$(size "$d/$1"); o=$2; f=$d/$1; z=$b
-  if [ "$o" -lt "$b" ]; then
-    h=$(size "$d/$1.head"); c=$((b - $(size "$d/$1.tail")))
-    if [ "$o" -lt "$h" ]; then f=$d/$1.head; z=0; else f=$d/$1.tail; z=$c; [ "$o" -ge "$c" ] || o=$c; fi
-  fi
-  [ "$o" -lt $((b + s)) ] || return 0
-  say "data $1 $o $(tail -c "+$((o - z + 1))" "$f" | head -c "$3" | base64 | tr -d '\n')"
+  while :; do
+    uncut; b=$(base "$1"); s=$(size "$d/$1"); o=$2; f=$d/$1; z=$b
+    if [ "$o" -lt "$b" ]; then
+      h=$(size "$d/$1.head"); c=$((b - $(size "$d/$1.tail")))
+      if [ "$o" -lt "$h" ]; then f=$d/$1.head; z=0; else f=$d/$1.tail; z=$c; [ "$o" -ge "$c" ] || o=$c; fi
+    fi
+    [ "$o" -lt $((b + s)) ] || return 0
+    e=$(tail -c "+$((o - z + 1))" "$f" | head -c "$3" | base64 | tr -d '\n')
+    [ -e "$d/cut" ] && [ $k -lt 100 ] || [ "$b" != "$(base "$1")" ] || break
+  done
+  say "data $1 $o $e"
 }
 # Prints the status of the command. Polls at most $4 times until its streams are longer than $1 and $2, or until it
 # ends, or with `late` until none of its processes is left. Then prints at most $6 bytes of each stream from these

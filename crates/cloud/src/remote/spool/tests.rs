@@ -309,6 +309,21 @@ fn a_stream_beyond_its_limit_keeps_its_start_and_end() {
 }
 
 #[test]
+fn a_stream_that_is_shortened_while_it_is_read_is_read_again() {
+    let mut sandbox = Sandbox::new("reread");
+    let command_dir = sandbox.command_dir();
+    let start = command_dir.start(&sandbox.plain(&command_dir, "printf 0123456789"), &[]);
+    sandbox.ask(&start);
+    sandbox.wait(&command_dir, WaitFor::End, |report| report.status == SpoolStatus::Ended(0));
+    // Shortened between the reading of its lengths and that of its bytes.
+    let shorten = r#"tail() { [ -e "$d/hit" ] || { : >"$d/hit"; printf 01 >"$d/out.head"; printf 789 >"$d/out.tail"
+        echo 10 >"$d/out.base"; : >"$d/out"; }; command tail "$@"; }"#;
+    let status = command_dir.status(StreamOffsets::default(), WaitFor::Now);
+    let report = sandbox.ask(&format!("{shorten}\n{status}"));
+    assert_eq!(report.data, [(StreamName::Out, 0, b"01".to_vec())]);
+}
+
+#[test]
 fn a_truncated_answer_is_not_parsed() {
     assert_eq!(read(b"stead: out 3\nstead: err 0\n"), None);
     assert_eq!(read(b""), None);
