@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use rustix::io::Errno;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -111,17 +112,20 @@ impl Problem {
         Problem::new(Code::NotFound, format!("there is no {noun} {id:?}"))
     }
 
-    /// An internal error. The chain of `error` is logged and not sent to the client.
+    /// An internal error, unless its cause is that the machine is short of something or its disk fails. The chain of
+    /// `error` is logged and not sent to the client.
     pub fn internal(doing: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
         let mut chain = error.to_string();
-        let mut source = error.source();
+        let (mut code, mut source) = (of_machine(error), error.source());
         while let Some(cause) = source {
             chain.push_str(": ");
             chain.push_str(&cause.to_string());
+            code = code.or_else(|| of_machine(cause));
             source = cause.source();
         }
         tracing::error!(error = %chain, "{doing}");
-        Problem::new(Code::Internal, format!("{doing}: see the server's log"))
+        let code = code.unwrap_or(Code::Internal);
+        Problem::new(code, format!("{doing}: see the server's log"))
     }
 
     /// Adds an invalid field.
@@ -282,6 +286,23 @@ impl From<TerminalError> for Problem {
     }
 }
 
+/// Returns the code of an error that the machine causes and not the server.
+fn of_machine(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
+    if let Some(StoreError::Unavailable { .. } | StoreError::SyncFailed { .. }) =
+        error.downcast_ref()
+    {
+        return Some(Code::StoreUnavailable);
+    }
+    let error = error.downcast_ref::<std::io::Error>()?;
+    match Errno::from_io_error(error)? {
+        Errno::NOSPC | Errno::DQUOT => Some(Code::DiskFull),
+        Errno::IO => Some(Code::StoreUnavailable),
+        Errno::MFILE | Errno::NFILE => Some(Code::OutOfDescriptors),
+        Errno::NOMEM => Some(Code::OutOfMemory),
+        _ => None,
+    }
+}
+
 impl From<StillLocked> for Problem {
     fn from(locked: StillLocked) -> Problem {
         Problem::new(Code::Overloaded, locked.to_string())
@@ -402,6 +423,7 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::AuthError;
     use engine::terminal::LinkError;
     use wire::ReplyCode;
 
@@ -468,6 +490,23 @@ mod tests {
             let problem = Problem::from(TerminalError::from(refused));
             assert_eq!(problem.code(), expected, "{code:?}");
         }
+    }
+
+    #[test]
+    fn an_error_that_the_machine_causes_is_not_an_internal_one() {
+        let io = |errno: Errno| {
+            let source = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            let error = FileError::Io { doing: "read", path: "/x".to_owned(), source };
+            Problem::from(error).code()
+        };
+        assert_eq!(io(Errno::NOSPC), Code::DiskFull);
+        assert_eq!(io(Errno::IO), Code::StoreUnavailable);
+        assert_eq!(io(Errno::MFILE), Code::OutOfDescriptors);
+        assert_eq!(io(Errno::NOMEM), Code::OutOfMemory);
+        assert_eq!(io(Errno::BADF), Code::Internal);
+        let stored = AuthError::from(StoreError::SyncFailed { reason: "EIO".to_owned() });
+        let problem = Problem::internal("cannot make a share", &stored);
+        assert_eq!(problem.code(), Code::StoreUnavailable);
     }
 
     #[test]

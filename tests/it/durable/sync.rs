@@ -135,3 +135,21 @@ fn a_file_that_the_disk_does_not_confirm_is_refused_and_stays_as_it_was() {
     let read = client.get("/api/threads/t/fs/read?path=/workspace/f");
     assert_eq!((read.status, read.text().as_str()), (200, "before"));
 }
+
+#[test]
+fn memories_that_cannot_be_opened_are_unavailable_until_the_disk_works() {
+    let home = Home::new();
+    let file = "/api/threads/t/fs/read?path=/memories/hot/x";
+    let server = Server::start(&home);
+    let client = server.client();
+    client.put("/api/threads/t", json!({})).expect_success();
+    client.put("/api/threads/t/fs/write?path=/memories/hot/x", json!(1)).expect_success();
+    drop(server);
+    let server = Server::start(&home);
+    let client = server.client();
+    let Some(mut strace) = fail_syncs(&server) else { return };
+    assert_eq!(client.get(file).problem(503), "store_unavailable");
+    strace.kill().unwrap();
+    strace.wait().unwrap();
+    assert_eq!(client.get(file).expect_status(200).text(), "1");
+}
