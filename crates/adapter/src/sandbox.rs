@@ -68,6 +68,7 @@ impl Adapter {
                 home,
                 state: SandboxState::Active,
                 started_at: now,
+                lifetime: None,
                 expires_at: new.timeout.map(|it| now.checked_add(it).unwrap_or(Timestamp::MAX)),
                 on_expiry: new.on_expiry,
                 expires_while_paused: vendor.expires_while_paused(),

@@ -21,7 +21,7 @@ use super::{
     snapshots::{self, NewSnapshot, SnapshotView},
     terminals::check_env,
 };
-use engine::sandbox::{Extension, LIFETIME, NATIVE_ORIGIN, UNLIMITED_SESSION};
+use engine::sandbox::{Extension, NATIVE_ORIGIN, UNLIMITED_SESSION};
 use model::{
     Env, ExpiryAction, PortAccess, ProjectId, Sandbox, SandboxState, SandboxStatus, ThreadId,
 };
@@ -172,7 +172,7 @@ impl From<SandboxRecord> for SandboxView {
             template: row.template,
             origin: row.origin,
             labels: row.labels,
-            timeout_s: row.extra.get(LIFETIME).and_then(|seconds| seconds.parse().ok()),
+            timeout_s: row.lifetime.map(|lifetime| lifetime.as_secs()),
             on_timeout: match row.on_expiry {
                 ExpiryAction::Delete => "destroy",
                 ExpiryAction::Pause => "pause",
@@ -327,7 +327,6 @@ async fn start(
 fn blank(app: &App, project_id: ProjectId, timeout_s: Option<u64>) -> Sandbox {
     let now = app.now().at;
     let id = format!("sb_{}", uuid::Uuid::now_v7().simple());
-    let lifetime = timeout_s.map(|seconds| (LIFETIME.to_owned(), seconds.to_string()));
     Sandbox {
         thread_id: id.parse().expect("letters, digits and an underscore are an id"),
         project_id,
@@ -339,6 +338,7 @@ fn blank(app: &App, project_id: ProjectId, timeout_s: Option<u64>) -> Sandbox {
         home: "/root".to_owned(),
         state: SandboxState::Active,
         started_at: now,
+        lifetime: timeout_s.map(Duration::from_secs),
         expires_at: timeout_s.map(|seconds| after(now, seconds)),
         on_expiry: ExpiryAction::Suspend,
         expires_while_paused: false,
@@ -346,7 +346,7 @@ fn blank(app: &App, project_id: ProjectId, timeout_s: Option<u64>) -> Sandbox {
         auto_resume: true,
         port_access: PortAccess::Token,
         labels: BTreeMap::new(),
-        extra: lifetime.into_iter().collect(),
+        extra: BTreeMap::new(),
         created_at: now,
         updated_at: now,
         revision: 0,
@@ -452,7 +452,7 @@ async fn change(
         }
         if let Some(seconds) = change.timeout_s {
             sandbox.expires_at = Some(after(now, seconds));
-            sandbox.extra.insert(LIFETIME.to_owned(), seconds.to_string());
+            sandbox.lifetime = Some(Duration::from_secs(seconds));
         }
         if let Some(action) = change.on_timeout {
             sandbox.on_expiry = action.into();
@@ -605,7 +605,7 @@ async fn fork(
         let name = found.row.name.unwrap_or_default();
         return Err(StoreError::Exists { what: format!("a sandbox with the name {name}") }.into());
     }
-    let lifetime = original.row.extra.get(LIFETIME).and_then(|seconds| seconds.parse().ok());
+    let lifetime = original.row.lifetime.map(|lifetime| lifetime.as_secs());
     let sandbox = Sandbox {
         name: request.name,
         template: original.row.template.clone(),

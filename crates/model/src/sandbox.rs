@@ -38,6 +38,8 @@ pub struct Sandbox {
     pub home: String,
     pub state: SandboxState,
     pub started_at: Timestamp,
+    /// How long it lives after a use resumed it, unless a client asks for another time; `None` keeps its end.
+    pub lifetime: Option<Duration>,
     /// The end of its lifetime; `None` means it never expires.
     pub expires_at: Option<Timestamp>,
     pub on_expiry: ExpiryAction,
@@ -255,6 +257,7 @@ mod tests {
             home: "/home/user".into(),
             state: SandboxState::Active,
             started_at: second(0),
+            lifetime: None,
             expires_at: Some(second(100)),
             on_expiry: ExpiryAction::Delete,
             expires_while_paused: false,

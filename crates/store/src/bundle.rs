@@ -59,6 +59,7 @@ const TABLES: &[(&str, &str, &[&str])] = &[
             "home",
             "state",
             "started_at",
+            "lifetime_s",
             "expires_at",
             "on_expiry",
             "expires_while_paused",
@@ -368,6 +369,7 @@ fn import_rows(
         // Exported by a version that stored sandboxes as labels of their threads.
         db.execute_batch(sandboxes::FROM_LABELS)?;
     }
+    db.execute_batch(sandboxes::LIFETIMES)?;
     // Triggers counted the inserted rows, but the statistics already include them.
     let Project { statistics, last_used_at, .. } = &project;
     db.execute(

@@ -62,7 +62,7 @@ pub(super) fn register(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// Compares a row with its checksum. The statement selects all columns of the table first.
+/// Compares a row with its checksum, the last column of its table. The statement selects all columns of the table first.
 pub(super) fn verify(row: &Row<'_>, noun: &'static str) -> rusqlite::Result<()> {
     let mut sum = RowSum::default();
     for (index, name) in row.as_ref().column_names().enumerate() {

@@ -12,6 +12,8 @@ use model::{Sandbox, Thread, ThreadId};
 
 /// Migrates sandboxes that are stored as labels of threads into rows.
 pub(super) const FROM_LABELS: &str = include_str!("migrations/sandbox_labels.sql");
+/// Migrates lifetimes that are stored among the values of an API into their column.
+pub(super) const LIFETIMES: &str = include_str!("migrations/sandbox_lifetime.sql");
 
 impl Store {
     /// Saves a sandbox. Refused if the stored sandbox was changed since it was read.
@@ -41,11 +43,11 @@ pub(super) fn insert(db: &Connection, sandbox: &Sandbox) -> Result<(), StoreErro
     let added = db
         .prepare_cached(
             "INSERT INTO sandboxes (thread_id, project_id, name, origin, template, build_id, user, home,
-                    state, started_at, expires_at, on_expiry, expires_while_paused,
+                    state, started_at, lifetime_s, expires_at, on_expiry, expires_while_paused,
                     delete_after_stop_s, auto_resume, port_access, labels, extra, created_at,
                     updated_at, revision)
              VALUES (:id, :project, :name, :origin, :template, :build, :user, :home, :state, :started,
-                    :expires, :on_expiry, :while_paused, :after_stop, :auto_resume, :port_access,
+                    :lifetime, :expires, :on_expiry, :while_paused, :after_stop, :auto_resume, :port_access,
                     :labels, :extra, :created, :updated, :revision)",
         )?
         .execute(named_params! {
@@ -59,6 +61,7 @@ pub(super) fn insert(db: &Connection, sandbox: &Sandbox) -> Result<(), StoreErro
             ":home": sandbox.home,
             ":state": to_word(&sandbox.state),
             ":started": micros(sandbox.started_at),
+            ":lifetime": sandbox.lifetime.map(|lifetime| int(lifetime.as_secs())),
             ":expires": sandbox.expires_at.map(micros),
             ":on_expiry": to_word(&sandbox.on_expiry),
             ":while_paused": sandbox.expires_while_paused,
@@ -80,7 +83,7 @@ fn save(db: &Connection, mut next: Sandbox) -> Result<Sandbox, StoreError> {
     let changed = db
         .prepare_cached(
             "UPDATE sandboxes SET name = :name, template = :template, user = :user, home = :home,
-                    state = :state, started_at = :started, expires_at = :expires,
+                    state = :state, started_at = :started, lifetime_s = :lifetime, expires_at = :expires,
                     on_expiry = :on_expiry, expires_while_paused = :while_paused,
                     delete_after_stop_s = :after_stop, auto_resume = :auto_resume,
                     port_access = :port_access, labels = :labels, extra = :extra,
@@ -95,6 +98,7 @@ fn save(db: &Connection, mut next: Sandbox) -> Result<Sandbox, StoreError> {
             ":home": next.home,
             ":state": to_word(&next.state),
             ":started": micros(next.started_at),
+            ":lifetime": next.lifetime.map(|lifetime| int(lifetime.as_secs())),
             ":expires": next.expires_at.map(micros),
             ":on_expiry": to_word(&next.on_expiry),
             ":while_paused": next.expires_while_paused,
@@ -157,6 +161,7 @@ pub(super) fn from_row(row: &Row<'_>) -> Read<Sandbox> {
         home: row.get("home")?,
         state: row::word(row, "state")?,
         started_at: row::time(row, "started_at")?,
+        lifetime: row::count_or_none(row, "lifetime_s")?.map(Duration::from_secs),
         expires_at: row::time_or_none(row, "expires_at")?,
         on_expiry: row::word(row, "on_expiry")?,
         expires_while_paused: row.get("expires_while_paused")?,

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013.sql"),
     include_str!("migrations/0014.sql"),
     include_str!("migrations/0015.sql"),
+    concat!(include_str!("migrations/0016.sql"), include_str!("migrations/sandbox_lifetime.sql")),
 ];
 
 /// Older versions of SQLite can lose commits in the write-ahead log (3.7.0 to 3.51.2 have a race).

@@ -239,6 +239,7 @@ impl Adapter {
             home: "/root".to_owned(),
             state: SandboxState::Active,
             started_at: now,
+            lifetime: None,
             expires_at: now.checked_add(2 * BUILD_TIMEOUT).ok(),
             on_expiry: ExpiryAction::Delete,
             expires_while_paused: true,

@@ -45,8 +45,6 @@ pub const UNLIMITED_SESSION: SessionPolicy = SessionPolicy {
 };
 /// The origin of sandboxes that were created through the server's own API.
 pub const NATIVE_ORIGIN: &str = "stead";
-/// The key in `Sandbox::extra` under which a native sandbox stores its lifetime in seconds.
-pub const LIFETIME: &str = "timeout_s";
 /// How often a change is decided again because another change was saved first.
 const MAX_ATTEMPTS: usize = 16;
 

@@ -71,6 +71,7 @@ impl Server {
             home: "/home/user".into(),
             state: SandboxState::Active,
             started_at: now.at,
+            lifetime: None,
             expires_at: None,
             on_expiry: ExpiryAction::Delete,
             expires_while_paused: false,

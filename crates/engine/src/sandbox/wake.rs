@@ -3,9 +3,7 @@
 //! A use starts the lease and knows nothing of sandboxes. The row follows here: it becomes active, with a new
 //! lifetime.
 
-use std::time::Duration;
-
-use super::{LIFETIME, NATIVE_ORIGIN, SandboxError, Sandboxes};
+use super::{NATIVE_ORIGIN, SandboxError, Sandboxes};
 use base::event::{Delivery, EventKind, EventSubscription};
 use model::{SandboxEvent, Timestamp};
 
@@ -16,9 +14,8 @@ impl Sandboxes {
             let now = self.now();
             let woken = self.decide(&id, |sandbox| {
                 let mut next = sandbox.apply(SandboxEvent::Resumed)?;
-                let lifetime = sandbox.extra.get(LIFETIME).and_then(|seconds| seconds.parse().ok());
-                if let Some(seconds) = lifetime {
-                    let ends = now.checked_add(Duration::from_secs(seconds));
+                if let Some(lifetime) = sandbox.lifetime {
+                    let ends = now.checked_add(lifetime);
                     next = next.apply(SandboxEvent::Extended(ends.unwrap_or(Timestamp::MAX)))?;
                 }
                 Ok(next)

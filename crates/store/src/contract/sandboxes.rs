@@ -33,6 +33,7 @@ fn sandbox(name: &str, second: i64) -> Sandbox {
         home: "/home/user".into(),
         state: SandboxState::Active,
         started_at: at(second),
+        lifetime: Some(Duration::from_secs(60)),
         expires_at: Some(at(second + 100)),
         on_expiry: ExpiryAction::Delete,
         expires_while_paused: false,
@@ -309,6 +310,7 @@ fn check_migrated(e2b: &SandboxRecord, daytona: &SandboxRecord) {
         home: "/root/local".into(),
         state: SandboxState::Suspended,
         started_at: time("2026-11-17T13:14:15.123456Z"),
+        lifetime: None,
         expires_at: Some(time("2026-11-17T13:19:15Z")),
         on_expiry: ExpiryAction::Suspend,
         expires_while_paused: false,
@@ -366,6 +368,27 @@ async fn sandboxes_in_labels_of_an_earlier_version_are_migrated_to_rows() {
     assert_eq!(get("thread").await, None);
     let thread = store.thread(&"thread".parse().unwrap()).await.unwrap().unwrap();
     assert_eq!(thread.labels.len(), 2, "labels of a thread without a sandbox stay");
+}
+
+#[tokio::test]
+async fn lifetimes_of_an_earlier_version_become_a_column() {
+    let home = tempfile::tempdir().unwrap();
+    schema::migrate_to(&raw(&home), 15).unwrap();
+    labelled(&home, "native", &[]);
+    labelled(&home, "vendor", &[]);
+    let insert = "INSERT INTO sandboxes (thread_id, project_id, origin, template, user, home, state, started_at,
+            on_expiry, expires_while_paused, auto_resume, port_access, extra, created_at, updated_at)
+        VALUES (?1, 'default-00000000', ?2, '', 'root', '/root', 'active', 1, 'suspend', 0, 1, 'token', ?3, 1, 1)";
+    let extra = r#"{"timeout_s":"600","k":"v"}"#;
+    for row in [["native", "stead", extra], ["vendor", "e2b", extra]] {
+        raw(&home).execute(insert, row).unwrap();
+    }
+    let store = Store::open(home.path()).unwrap();
+    let get = async |id: &str| store.sandbox(&id.parse().unwrap()).await.unwrap().unwrap().row;
+    let (native, vendor) = (get("native").await, get("vendor").await);
+    let extra = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    assert_eq!((native.lifetime, native.extra), (Some(Duration::from_secs(600)), extra));
+    assert_eq!((vendor.lifetime, vendor.extra.len()), (None, 2));
 }
 
 #[tokio::test]
