@@ -7,10 +7,14 @@ export RUST_LIB_BACKTRACE ?= 0
 ifdef CI
 export CARGO_INCREMENTAL ?= 0
 endif
-HOST := $(shell rustc --print host-tuple)
+HOST := $(shell MAKEFLAGS= rustc --print host-tuple)
 # The binary that tests run: an unoptimized build with assertions, for a short time between edit and result.
 TEST_BIN := $(CURDIR)/target/$(HOST)/debug/stead
 RELEASE := target/$(HOST)/release
+CARGO_HOME ?= $(HOME)/.cargo
+# A release has the same bytes wherever it is built.
+SAME_PATHS := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static --remap-path-prefix=$(CURDIR)=stead --remap-path-prefix=$(CARGO_HOME)=cargo" \
+  CFLAGS="-ffile-prefix-map=$(CURDIR)=stead -ffile-prefix-map=$(CARGO_HOME)=cargo"
 FUZZ_SECONDS ?= 60
 # Options of `make chaos` and `make power-cut`; an empty seed is taken from the clock and printed.
 SECONDS ?= 1800
@@ -168,9 +172,9 @@ embed: docs ## build the book and pack it; the next build embeds it, for /docs
 
 dist: web build ## build the packages of a release into dist/
 	@$(MAKE) --no-print-directory embed STEAD_BIN=$(CURDIR)/target/release/stead
-	@$(MAKE) --no-print-directory build
+	$(SAME_PATHS) $(CARGO) build --profile dist
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap" SANDBOX_TOOLS=
-	packaging/dist target/release/stead
+	packaging/dist target/$(HOST)/dist/stead
 
 packages-test: web/node_modules/.package-lock.json docs/node_modules/.package-lock.json $(if $(STEAD_BIN),,web build) ## install the packages of a release in clean roots and use them; needs root
 	@$(MAKE) --no-print-directory tools TOOLS="rpmbuild:rpm dpkg-deb:dpkg mmdebstrap debootstrap ip:iproute2" SANDBOX_TOOLS=
