@@ -5,9 +5,12 @@ the packages of a mirror; as long as the mirror has the same packages, it has th
 """
 
 import datetime
+import fnmatch
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
 import tarfile
 
@@ -15,14 +18,20 @@ from .contents import DEBIAN, component, run, squeeze
 from .packages import tar
 
 SUITE = "trixie"
+STATUS = "var/lib/dpkg/status"
+# What package managers leave outside the files of their packages.
+PACKAGE_LISTS = "/(etc|var/lib|var/cache|usr/lib)/(apt|dpkg|debconf)/."
 USER = 1000
 HOME = "/var/lib/stead"
 COMMON = "bash,ca-certificates,tini"
-# A name for the file, Debian packages, the user, and variables of the environment.
+# Packages that only install packages. A user who is not root cannot use them, and sandboxes can.
+MANAGERS = ["apt", "debconf", "debian-archive-keyring", "dpkg", "openssl*", "passwd", "perl-base", "sqv"]
+MANAGERS += ["libapt-pkg*", "libhogweed*", "libnettle*", "libstdc++*"]
+# A name for the file, Debian packages, those that are removed, the user, and variables of the environment.
 VARIANTS = [
-    ("nonroot", COMMON, f"{USER}:{USER}", ["STEAD_PROVIDER=local"]),
+    ("nonroot", COMMON, MANAGERS, f"{USER}:{USER}", ["STEAD_PROVIDER=local"]),
     # Threads fail with the reason, instead of running without isolation, if the container lacks privileges.
-    ("sandboxes", f"{COMMON},e2fsprogs,iproute2,nftables,passt", "0:0", ["STEAD_PROVIDER=namespace"]),
+    ("sandboxes", f"{COMMON},e2fsprogs,iproute2,nftables,passt", [], "0:0", ["STEAD_PROVIDER=namespace"]),
 ]
 # Documentation and translations, except licences.
 EXCLUDED = ["/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*"]
@@ -64,21 +73,46 @@ def base(release, source, packages):
     return (place / "base.tar").read_bytes()
 
 
-def debian_packages(layer, release):
-    """Returns the packages in a Debian layer, for the SBOM."""
-    path = release.scratch("status") / "base.tar"
-    path.write_bytes(layer)
-    with tarfile.open(path) as archive:
-        status = archive.extractfile("./var/lib/dpkg/status").read().decode()
-    found = []
+def paragraphs(status):
+    """Returns the paragraphs of dpkg's status file, with the name and the version of each package."""
     for paragraph in status.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line and line[0] != " ")
-        found.append(component("deb/debian", fields["Package"], fields["Version"], None, None))
-    return found
+        yield fields["Package"], fields["Version"], paragraph
 
 
-def image(release, source, variant, packages, user, environment):
-    debian = base(release, source, packages)
+def without(layer, patterns):
+    """Returns a Debian layer without the files of some packages, and a list of the packages that are left."""
+    with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+        kept, status = [], []
+        known = list(paragraphs(archive.extractfile(f"./{STATUS}").read().decode()))
+        for name, version, paragraph in known:
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                kept.append(component("deb/debian", name, version, None, None))
+                status.append(paragraph)
+        if not patterns:
+            return layer, kept
+        left, removed = set(), set()
+        for entry in archive:
+            if match := re.fullmatch(r"\./var/lib/dpkg/info/([^:]+)(:.*)?\.list", entry.name):
+                listed = archive.extractfile(entry).read().decode().splitlines()
+                gone = any(fnmatch.fnmatch(match[1], pattern) for pattern in patterns)
+                # `/bin` and the like are links into `/usr`.
+                (removed if gone else left).update(re.sub("^/(bin|sbin|lib|lib64)/", r"/usr/\1/", one) for one in listed)
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as smaller:
+            for entry in archive:
+                name = entry.name.removeprefix(".")
+                if name == f"/{STATUS}":
+                    text = ("\n\n".join(status) + "\n\n").encode()
+                    entry.size = len(text)
+                    smaller.addfile(entry, io.BytesIO(text))
+                elif name not in removed - left and not re.match(PACKAGE_LISTS, name):
+                    smaller.addfile(entry, archive.extractfile(entry) if entry.isreg() else None)
+    return content.getvalue(), kept
+
+
+def image(release, source, variant, packages, removed, user, environment):
+    debian, debian_packages = without(base(release, source, packages), removed)
     place = release.scratch("image") / "layer"
     (place / "usr/bin").mkdir(parents=True)
     (place / HOME[1:]).mkdir(parents=True)
@@ -141,5 +175,4 @@ def image(release, source, variant, packages, user, environment):
         (layout / "blobs/sha256" / digest).write_bytes(content)
     release.settle(layout)
     name = f"stead-{release.version}-image-{variant}-{DEBIAN[release.machine]}.tar"
-    components = [*release.components, *debian_packages(debian, release)]
-    release.finish(name, tar(release, layout, ""), components)
+    release.finish(name, tar(release, layout, ""), [*release.components, *debian_packages])

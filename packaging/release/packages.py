@@ -1,11 +1,12 @@
-"""The tarball, the `.deb` and the `.rpm`."""
+"""The tarball, the `.deb`, the `.rpm` and the Helm chart."""
 
 import hashlib
 import io
 import shutil
+import sys
 import tarfile
 
-from .contents import DEBIAN, PACKAGING, SUMMARY, run, squeeze
+from .contents import DEBIAN, PACKAGING, ROOT, SUMMARY, run, squeeze
 
 # What sandboxes need at run time; everything else is in the binary.
 DEBIAN_RECOMMENDS = "nftables, e2fsprogs, iproute2, passt"
@@ -94,3 +95,14 @@ def rpm(release, stage):
     run(*command, env=release.environment)
     [built] = place.rglob("*.rpm")
     release.finish(f"stead-{release.version}-1.{release.machine}.rpm", built)
+
+
+def chart(release):
+    """Packs the Helm chart, which has the version of the release."""
+    place = release.scratch("chart") / "chart"
+    shutil.copytree(ROOT / "deploy/helm/stead", place)
+    given = (place / "Chart.yaml").read_text()
+    if f'\nversion: {release.version}\nappVersion: "{release.version}"\n' not in given:
+        sys.exit(f"dist: deploy/helm/stead/Chart.yaml has another version than {release.version}")
+    release.settle(place)
+    release.finish(f"stead-chart-{release.version}.tgz", squeeze(tar(release, place, "stead")), [])

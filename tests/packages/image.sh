@@ -7,3 +7,4 @@ export STEAD_PROVIDER=local
 wait_for "running server" stead status
 same "a command" "$(id -u)" "$(stead exec -- 'id -u')"
 same "the shell" bash "$(stead exec -- 'echo ${BASH_VERSION:+bash}')"
+same "a checksum" 1 "$(stead exec -- 'echo | sha256sum | grep -c 01ba4719c80b6fe9')"
