@@ -51,6 +51,23 @@ fn wrapped_lines_stay_wrapped() {
 }
 
 #[test]
+fn a_narrower_screen_keeps_the_lines_at_its_bottom() {
+    let resized = |scrollback, drawn: &str| {
+        let mut screen = Screen::new(Size { cols: 10, rows: 4 }, scrollback);
+        screen.feed(drawn.as_bytes());
+        screen.resize(Size { cols: 5, rows: 4 });
+        (screen.text(100), screen.cursor().row)
+    };
+    let full = "abcdefghij\x1b[3;1Hthree\x1b[4;1Hfour\x1b[2;1H";
+    assert_eq!(resized(10, full), ("abcde\nfghij\n\nthree\nfour\n".to_owned(), 1));
+    // Without scrollback the line at the top is the one that goes.
+    assert_eq!(resized(0, full), ("fghij\n\nthree\nfour\n".to_owned(), 1));
+    // Where the bottom is empty, all lines fit.
+    let short = "abcdefghij\x1b[3;1Hthree\x1b[2;1H";
+    assert_eq!(resized(0, short), ("abcde\nfghij\n\nthree\n".to_owned(), 2));
+}
+
+#[test]
 fn attribute_colors_are_restored() {
     let mut screen = check("\x1b]5;0;#102030\x07x", "");
     let fed = screen.feed(b"\x1b]5;0;?\x07");

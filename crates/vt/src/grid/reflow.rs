@@ -231,11 +231,10 @@ impl Layout {
             };
             for _ in over.min(added)..added {
                 if self.base == 0 {
-                    if self.y + 1 < self.height {
+                    // An empty line at the bottom makes room. xterm.js drops a line with text as well.
+                    if self.y + 1 < self.height && drop_empty(&mut pieces) {
                         self.y += 1;
                         length -= 1;
-                        // The lowest line, the last of the first piece, is dropped to make room.
-                        pop_last(&mut pieces);
                     } else {
                         self.base += 1;
                     }
@@ -253,13 +252,11 @@ impl Layout {
     }
 }
 
-fn pop_last(pieces: &mut Vec<Vec<Row>>) {
-    while let Some(piece) = pieces.first_mut() {
-        if piece.pop().is_some() {
-            return;
-        }
-        pieces.remove(0);
-    }
+/// Drops the lowest line, the last of the first piece, if it is empty.
+fn drop_empty(pieces: &mut Vec<Vec<Row>>) -> bool {
+    pieces.retain(|piece| !piece.is_empty());
+    let Some(piece) = pieces.first_mut() else { return false };
+    piece.pop_if(|row| row.trimmed_len() == 0).is_some()
 }
 
 /// Returns how many columns of row `i` of a wrapped line belong to the text.
