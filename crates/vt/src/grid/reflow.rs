@@ -248,6 +248,7 @@ impl Layout {
         self.lines = pieces.into_iter().rev().flatten().collect();
         if self.lines.len() > self.max {
             self.lines.drain(..self.lines.len() - self.max);
+            self.base = self.base.min(self.max - self.height);
         }
     }
 }
