@@ -7,8 +7,13 @@ use super::event::PromptProbe;
 /// After a key press the line discipline may still hold bytes that the shell has not read.
 pub const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// How long a command waits for the host to read what the shell printed before it.
-const UNREAD_TIMEOUT: Duration = Duration::from_millis(20);
+/// How often the host reads what the shell has printed before a command no longer waits for the rest: a background job may
+/// print without end.
+const MAX_READS: u32 = 16;
+/// How long a command waits for a host that does not read.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it is polled without a pause.
+const UNREAD_BUSY_TIME: Duration = Duration::from_millis(20);
 
 /// Commands that follow one another within this time need no prompt between them.
 const REDRAW_DELAY: Duration = Duration::from_millis(25);
@@ -45,13 +50,20 @@ pub enum PromptState {
 pub struct Poll {
     pub at: Option<Instant>,
     step: Duration,
-    /// Since when the shell is at its prompt and the host has not read all of its output.
-    unread_since: Option<Instant>,
+    /// The shell is at its prompt, and the host has not read all of its output.
+    unread: Option<Unread>,
+}
+
+#[derive(Debug)]
+struct Unread {
+    since: Instant,
+    /// How often the host has read since then.
+    reads: u32,
 }
 
 impl Default for Poll {
     fn default() -> Self {
-        Self { at: None, step: Duration::from_micros(500), unread_since: None }
+        Self { at: None, step: Duration::from_micros(500), unread: None }
     }
 }
 
@@ -59,7 +71,7 @@ impl Poll {
     /// A poll for a shell that has just started.
     pub fn starting(now: Instant) -> Self {
         let step = Duration::from_micros(100);
-        Self { at: Some(now + step), step, unread_since: None }
+        Self { at: Some(now + step), step, unread: None }
     }
 
     /// A poll that is due at `at`.
@@ -79,15 +91,29 @@ impl Poll {
         self.at = Some(now + self.step);
     }
 
-    /// Returns whether the host should read the shell's output first, and polls at once if so. The wait
-    /// is bounded, because a background job may print without end.
+    /// Returns whether the host should read the shell's output first, and polls soon if so. A host that is not scheduled
+    /// does not count as one that reads.
     pub fn awaits_reader(&mut self, probe: PromptProbe, now: Instant) -> bool {
-        if probe.unread && now < *self.unread_since.get_or_insert(now) + UNREAD_TIMEOUT {
-            self.at = Some(now);
-            return true;
+        if !probe.unread {
+            self.unread = None;
+            return false;
         }
-        self.unread_since = None;
-        false
+        let Unread { since, reads } = *self.unread.get_or_insert(Unread { since: now, reads: 0 });
+        let waits = reads < MAX_READS && now < since + UNREAD_TIMEOUT;
+        if waits {
+            let is_early = now < since + UNREAD_BUSY_TIME;
+            self.at = Some(if is_early { now } else { now + Duration::from_millis(1) });
+        } else {
+            self.unread = None;
+        }
+        waits
+    }
+
+    /// Notes that the host has read output of the shell.
+    pub fn read(&mut self) {
+        if let Some(unread) = &mut self.unread {
+            unread.reads += 1;
+        }
     }
 }
 

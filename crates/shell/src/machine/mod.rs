@@ -232,6 +232,9 @@ impl Machine {
     }
 
     fn printed(&mut self, bytes: &[u8], now: Instant, actions: &mut Actions) {
+        if let MachinePhase::Idle(idle) = &mut self.phase {
+            idle.poll.read();
+        }
         match &mut self.phase {
             MachinePhase::Running(run) => {
                 run.check = run.check.min(now + Duration::from_millis(2));

@@ -707,6 +707,41 @@ fn a_timeout_does_not_count_while_an_idle_shell_draws_its_prompt() {
 }
 
 #[test]
+fn a_command_waits_until_the_host_has_read_what_precedes_it() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let now = Instant::now();
+    let prompt = |unread| {
+        MachineEvent::Answer(Answer::Prompt(PromptProbe { files: true, shown: true, unread }))
+    };
+    let has_started =
+        |actions: Actions| actions.iter().any(|action| matches!(action, Action::Start { .. }));
+    let waiting = || {
+        let mut machine = Machine::new(capabilities);
+        machine.launched(now);
+        machine.step(now, MachineEvent::Ready);
+        machine.step(now, MachineEvent::DumpRead { complete: true });
+        machine.step(now, MachineEvent::Exec(spec(0, None)));
+        assert!(!has_started(machine.step(now, prompt(true))));
+        machine
+    };
+    // However late the host is scheduled, it reads first.
+    let late = now + Duration::from_millis(300);
+    let mut machine = waiting();
+    assert!(!has_started(machine.step(late, prompt(true))));
+    machine.step(late, MachineEvent::Printed(b"$ "));
+    assert!(has_started(machine.step(late, prompt(false))));
+    // A program in the background prints without end.
+    let mut machine = waiting();
+    for _ in 0..20 {
+        machine.step(now, MachineEvent::Printed(b"y"));
+    }
+    assert!(has_started(machine.step(now, prompt(true))));
+    // A host that cannot read does not stop the command.
+    let mut machine = waiting();
+    assert!(has_started(machine.step(now + Duration::from_secs(2), prompt(true))));
+}
+
+#[test]
 fn a_timeout_counts_while_a_person_uses_the_shell() {
     let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
     let mut machine = Machine::new(capabilities);
