@@ -144,15 +144,20 @@ fn a_program_runs_once_if_its_pty_is_lost() {
     let client = server.client();
     assert_eq!(stdout(&client, "t", "echo up"), "up\n");
     let ran = home.path().join("ran");
-    // It prints nothing before it has input: output without a connected client is lost.
+    // It prints nothing before there is a connection: output without a connected client is lost.
     let text = |name: &str| {
         let file = ran.display();
+        let wait = format!("until test -e {file}.{name}; do sleep 0.02; done");
         let test = format!("test -t 0 && echo {name} on a screen || echo {name} on none");
-        format!("echo {name} >>{file}; read -r l; {test}; read -r l; exit 4")
+        format!("echo {name} >>{file}; read -r l; {wait}; {test}; read -r l; exit 4")
     };
+    let print = |name: &str| std::fs::write(ran.with_extension(name), "").unwrap();
     let again = |id: &str| {
         let log = client.get(&format!("/api/terminals/{id}/recording")).text();
         log.matches("reconnected").count()
+    };
+    let reconnected = |id: &str, before: usize| {
+        wait_for("another connection", || if again(id) > before { Ok(()) } else { Err(before) });
     };
     // A refused connection, one that is lost with its request or its input, and a lost PTY.
     let plans: [(&str, &[(&str, &str)]); 4] = [
@@ -165,6 +170,10 @@ fn a_program_runs_once_if_its_pty_is_lost() {
         bay.harm(harms);
         let id = program(&client, "t", &["sh", "-c", &text(name)]);
         typed(&client, &id, "first\r");
+        if name == "typed" {
+            reconnected(&id, 0);
+        }
+        print(name);
         shows(&client, &id, &format!("{name} on a screen"));
         assert_eq!(bay.control(&json!({}))["harms"], json!([]), "{name}");
         // A connection that breaks later: the program keeps running.
@@ -172,7 +181,7 @@ fn a_program_runs_once_if_its_pty_is_lost() {
         bay.harm(&[("pty.resize", "lose")]);
         let size = json!({"cols": 90, "rows": 30});
         client.post(&format!("/api/terminals/{id}/resize"), size).expect_success();
-        wait_for("another connection", || if again(&id) > before { Ok(()) } else { Err(before) });
+        reconnected(&id, before);
         typed(&client, &id, "over\r");
         assert_eq!(exit_code(&client, &id), 4, "{name}");
     }
@@ -180,6 +189,7 @@ fn a_program_runs_once_if_its_pty_is_lost() {
     bay.harm(&[("ws", "error"); 4]);
     let id = program(&client, "t", &["sh", "-c", &text("plain")]);
     typed(&client, &id, "first\r");
+    print("plain");
     shows(&client, &id, "plain on none");
     typed(&client, &id, "over\r");
     assert_eq!(exit_code(&client, &id), 4);

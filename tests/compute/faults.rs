@@ -126,7 +126,7 @@ fn run_child(home: &Path, tracing: &[&str]) -> Option<ExitStatus> {
         .args(["-f", "-b", "execve", "-qq"])
         .args(tracing)
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "compute::faults::child"])
+        .args(["--ignored", "--exact", "faults::child"])
         .env(HOME, home)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
