@@ -59,10 +59,11 @@ interface Props {
   /** Rises when the file may have changed. */
   changes: number;
   actions: (entry: FileEntry) => MenuItem[];
+  onSaved: () => void;
   onClose: () => void;
 }
 
-export function FileView({ thread, path, changes, actions, onClose }: Props) {
+export function FileView({ thread, path, changes, actions, onSaved, onClose }: Props) {
   const [loaded, setLoaded] = useState<Loaded | null>(null);
   const [error, setError] = useState<unknown>(undefined);
   /** Rises with every text that replaces the editor's. */
@@ -128,6 +129,7 @@ export function FileView({ thread, path, changes, actions, onClose }: Props) {
       setDirty(!isSame);
       setConflict(false);
       setFailure(null);
+      onSaved();
       toast("Saved.");
     } catch (failed) {
       if (failed instanceof Problem && failed.code === "version_conflict") setConflict(true);

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { describe } from "../api/client.ts";
 import { listDirectory, makeDirectory, moveFile, removeFile, watchFiles, writeFile } from "../api/files.ts";
 import type { FileEntry } from "../api/types.ts";
+import { ChangeList, ChangeView, useLastChanges } from "../files/changes.tsx";
 import { FileView } from "../files/file-view.tsx";
 import {
   droppedItems,
@@ -13,9 +14,11 @@ import {
   saveBlob,
   type UploadItem,
 } from "../files/folders.ts";
+import { fileHistory } from "../files/history.ts";
 import { FileTree } from "../files/tree.tsx";
 import { UploadList, useUploads } from "../files/uploads.tsx";
 import { hasDrafts, keepDraft } from "../lib/drafts.ts";
+import type { FileChange } from "../lib/file-changes.ts";
 import {
   directoriesAbove,
   join,
@@ -84,13 +87,21 @@ export default function FilesView({ thread, path }: Props) {
   const [changes, setChanges] = useState(0);
   const { listings, refresh, isListed } = useListings(thread, expanded, toast);
   const rows = useMemo(() => visibleRows(listings, expanded), [listings, expanded]);
-  const { uploads, start, clear } = useUploads(thread, (file) => refresh(parentOf(file)));
+  /** What a person changes here is no change of a command. */
+  const changedHere = (): void => fileHistory(thread).changed();
+  const { uploads, start, clear } = useUploads(thread, (file) => {
+    refresh(parentOf(file));
+    changedHere();
+  });
   const picker = useRef<HTMLInputElement>(null);
   const folderPicker = useRef<HTMLInputElement>(null);
   const [packing, setPacking] = useState<Packing | null>(null);
+  const last = useLastChanges(thread, changes);
+  const [compared, setCompared] = useState<{ change: FileChange; command: string } | null>(null);
 
   // A path in the address is visible in the tree.
   useEffect(() => {
+    setCompared(null);
     if (path === null) return;
     setDirectory(parentOf(path));
     setExpanded((before) => new Set([...before, ...directoriesAbove(path)]));
@@ -134,8 +145,13 @@ export default function FilesView({ thread, path }: Props) {
       else next.delete(at);
       return next;
     });
+  const openChange = (change: FileChange): void => {
+    if (last?.isCompared) setCompared({ change, command: last.command });
+    else show(change.path);
+  };
   const open = (row: TreeRow): void => {
     if (!row.isDirectory) {
+      setCompared(null);
       show(row.path);
       return;
     }
@@ -185,6 +201,7 @@ export default function FilesView({ thread, path }: Props) {
     });
     if (!made) return;
     refresh(parentOf(made.path!));
+    changedHere();
     if (kind === "file") show(made.path!);
     else expand(made.path!, true);
   };
@@ -198,6 +215,7 @@ export default function FilesView({ thread, path }: Props) {
     });
     if (!moved) return;
     refresh(parentOf(entry.path));
+    changedHere();
     refresh(parentOf(moved.to!));
     if (entry.type === "directory") setDirectory(moved.to!);
     else show(moved.to!);
@@ -215,6 +233,7 @@ export default function FilesView({ thread, path }: Props) {
     if (!yes) return;
     keepDraft(thread, entry.path, undefined);
     refresh(parentOf(entry.path));
+    changedHere();
     if (entry.type === "directory") setDirectory(parentOf(entry.path));
     if (path === entry.path || path?.startsWith(`${entry.path}/`)) show(null);
   };
@@ -232,7 +251,7 @@ export default function FilesView({ thread, path }: Props) {
 
   return (
     <div
-      class={`files${path === null ? "" : " has-file"}`}
+      class={`files${path === null && !compared ? "" : " has-file"}`}
       role="group"
       aria-label="Files of the thread"
       onDragOver={(event) => {
@@ -289,10 +308,20 @@ export default function FilesView({ thread, path }: Props) {
             <Button onClick={packing.cancel}>Cancel</Button>
           </div>
         )}
+        {last && <ChangeList last={last} onOpen={openChange} />}
         <FileTree thread={thread} rows={rows} selected={path} onOpen={open} onExpand={expand} onDrop={drop} />
       </div>
       <div class="files-main">
-        {path === null ? (
+        {compared ? (
+          <ChangeView
+            {...compared}
+            onOpenFile={() => {
+              setCompared(null);
+              show(compared.change.path);
+            }}
+            onClose={() => setCompared(null)}
+          />
+        ) : path === null ? (
           <Empty title="No file is open." command={`stead exec --thread ${thread} -- 'ls -la'`}>
             <p>Select a file, drop files here to upload them, or list them with:</p>
           </Empty>
@@ -303,6 +332,7 @@ export default function FilesView({ thread, path }: Props) {
             path={path}
             changes={changes}
             actions={actions}
+            onSaved={changedHere}
             onClose={() => show(null)}
           />
         )}

@@ -79,6 +79,44 @@ test("a file that changed elsewhere is not overwritten without asking", async ()
   await close();
 });
 
+test("the files that the last command changed are listed, with what changed in them", async () => {
+  await server.exec("compared", "mkdir -p src && seq 20 > src/list.txt && echo gone > old.txt");
+  const { page, close } = await open("compared");
+  const changes = page.locator(".file-changes");
+  // What a command did before the page was there is known by the times of the files.
+  await changes.getByText("2 files changed").waitFor();
+  await page.getByText("The next command is compared.").waitFor();
+  await server.exec("compared", "sed -i s/^7$/seven/ src/list.txt; rm old.txt; echo hello > new.txt");
+  await changes.getByRole("button", { name: "removed old.txt" }).waitFor();
+  await changes.getByRole("button", { name: "added new.txt" }).waitFor();
+  await changes.locator("code", { hasText: "sed -i s/^7$/seven/" }).waitFor();
+  await changes.getByRole("button", { name: "changed src/list.txt" }).click();
+  const diff = page.locator(".file-diff");
+  expect(await diff.locator(".minus").allInnerTexts()).toEqual(["- 7\n"]);
+  expect(await diff.locator(".plus").allInnerTexts()).toEqual(["+ seven\n"]);
+  await changes.getByRole("button", { name: "removed old.txt" }).click();
+  await diff.locator(".minus", { hasText: "gone" }).waitFor();
+  // What the person changes is not the command's.
+  await item(page, "/workspace/new.txt").click();
+  await content(page).click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("mine");
+  await page.keyboard.press("Control+s");
+  await page.locator(".toast", { hasText: "Saved." }).waitFor();
+  await until(
+    "the person's change",
+    async () => (await fileText("compared", "/workspace/new.txt")) === "mine",
+  );
+  await page.getByRole("link", { name: "Timeline" }).click();
+  await server.exec("compared", "echo later > later.txt");
+  await page.getByRole("link", { name: "Files" }).click();
+  await changes.getByText("1 file changed").waitFor();
+  await changes.getByRole("button", { name: "added later.txt" }).click();
+  await diff.locator(".plus", { hasText: "later" }).waitFor();
+  expect(complaints.get(page)).toEqual([]);
+  await close();
+});
+
 test("files are uploaded, replaced only when confirmed, shown as images, and downloaded", async () => {
   await server.thread("moved");
   const { page, close } = await open("moved");

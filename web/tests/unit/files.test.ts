@@ -6,6 +6,7 @@ import { describe, expect, test } from "vitest";
 import type { Problem } from "../../src/api/client.ts";
 import type { FileEntry } from "../../src/api/types.ts";
 import { draftOf, hasDrafts, keepDraft } from "../../src/lib/drafts.ts";
+import { changedIn, differences, isPartial, type Look } from "../../src/lib/file-changes.ts";
 import {
   directoriesAbove,
   imageType,
@@ -140,4 +141,39 @@ test("a tar archive can be unpacked, with names that are long or outside ASCII",
   } finally {
     rmSync(into, { recursive: true });
   }
+});
+
+describe("two looks at a directory", () => {
+  const look = (files: Record<string, string>, directories: Record<string, boolean>): Look => ({
+    files: new Map(Object.entries(files).map(([path, etag]) => [path, { ...entry(path), etag }])),
+    directories: new Map(Object.entries(directories)),
+  });
+  const found = (before: Look, after: Look): string[] =>
+    differences(before, after).map(({ kind, path }) => `${kind} ${path}`);
+
+  test("differ in what was added, changed and removed", () => {
+    const before = look({ "/w/a": "1", "/w/b": "1", "/w/c": "1" }, { "/w": true });
+    const after = look({ "/w/a": "1", "/w/b": "2", "/w/new/d": "1" }, { "/w": true, "/w/new": true });
+    expect(found(before, after)).toEqual(["changed /w/b", "removed /w/c", "added /w/new/d"]);
+    expect(found(after, after)).toEqual([]);
+  });
+
+  test("are compared only where both looked", () => {
+    const some = look({ "/w/a": "1" }, { "/w": true, "/w/deep": false });
+    const all = look({ "/w/a": "1", "/w/deep/b": "1" }, { "/w": true, "/w/deep": true });
+    expect(found(some, all)).toEqual([]);
+    expect(found(all, some)).toEqual([]);
+    expect([isPartial(some), isPartial(all)]).toEqual([true, false]);
+  });
+
+  test("know which files were written during a command", () => {
+    const at = (path: string, time: string): [string, FileEntry] => [
+      path,
+      { ...entry(path), modified_at: `2026-01-01T00:00:${time}Z` },
+    ];
+    const files = new Map([at("/w/early", "01"), at("/w/during", "05.5"), at("/w/late", "09")]);
+    const from = Date.parse("2026-01-01T00:00:05Z");
+    const written = changedIn({ files, directories: new Map() }, from, from + 1000);
+    expect(written.map(({ path }) => path)).toEqual(["/w/during"]);
+  });
 });
