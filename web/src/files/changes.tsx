@@ -78,8 +78,8 @@ export function ChangeView({ change, command, onOpenFile, onClose }: ChangeProps
     <section class="file" aria-label={`Change of ${path}`}>
       <header class="file-head">
         <h2 title={path}>{path}</h2>
-        <span class="quiet-text wide-only">
-          {kind} by <code>{command}</code>
+        <span class="quiet-text" title={`by ${command}`}>
+          {kind}
         </span>
         <span class="tools">
           {kind !== "removed" && <Button onClick={onOpenFile}>Open file</Button>}

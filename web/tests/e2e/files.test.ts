@@ -94,6 +94,8 @@ test("the files that the last command changed are listed, with what changed in t
   const diff = page.locator(".file-diff");
   expect(await diff.locator(".minus").allInnerTexts()).toEqual(["- 7\n"]);
   expect(await diff.locator(".plus").allInnerTexts()).toEqual(["+ seven\n"]);
+  await page.getByRole("button", { name: "Open file" }).click();
+  await content(page).getByText("seven").waitFor();
   await changes.getByRole("button", { name: "removed old.txt" }).click();
   await diff.locator(".minus", { hasText: "gone" }).waitFor();
   // What the person changes is not the command's.
