@@ -37,7 +37,7 @@ use engine::{
     session::Sessions,
 };
 use machine::docker::DockerOptions;
-use machine::namespace::NamespaceOptions;
+use machine::namespace::{Confined, NamespaceOptions};
 use machine::{Docker, EgressPolicy, Namespace};
 use model::{LeaseId, Moment, ShellKind, Timestamp};
 use store::{Chain, FirstUse, Store, ThreadChoices};
@@ -88,6 +88,14 @@ pub fn namespace(home: &Path) -> Namespace {
     options.defaults.disk = 64 << 20;
     options.defaults.egress = EgressPolicy::None;
     Namespace::new(options)
+}
+
+/// Sandboxes of a user who is not root.
+pub fn confined(home: &Path) -> Confined {
+    let executable = Path::new(harness::program()).to_owned();
+    let mut options = NamespaceOptions { executable, ..NamespaceOptions::new(home) };
+    options.defaults.egress = EgressPolicy::None;
+    Confined::new(options)
 }
 
 pub fn containers(home: &Path, engine: &str) -> Docker {

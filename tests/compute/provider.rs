@@ -5,6 +5,7 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::Arc,
 };
 
@@ -18,7 +19,7 @@ use provider::{
 };
 
 use super::{
-    containers, files,
+    confined, containers, files,
     link::{Link, TICKING},
     local, namespace,
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
@@ -33,7 +34,19 @@ struct Fixture {
     provider: Arc<dyn Provider>,
 }
 
+/// Set in the run of a user who is not root.
+const AS_USER: &str = "STEAD_TESTS_AS_USER";
+
+fn is_user() -> bool {
+    std::env::var_os(AS_USER).is_some()
+}
+
 fn fixtures() -> Vec<Fixture> {
+    if is_user() {
+        let home = Home::new();
+        let provider = Arc::new(confined(home.path()));
+        return vec![Fixture { vendor: None, home, provider }];
+    }
     let plain = Home::new();
     let provider = Arc::new(local(plain.path()));
     let mut fixtures = vec![Fixture { vendor: None, home: plain, provider }, without_cgroup()];
@@ -332,8 +345,8 @@ async fn metrics_are_measured() {
 
 /// The providers whose instances have their own disks. Never the machine's disk: the tests write to it.
 fn with_disks() -> impl Iterator<Item = Fixture> {
-    let disks = sandboxed().into_iter().chain(contained());
-    disks.inspect(|fixture| {
+    let disks = (!is_user()).then(|| sandboxed().into_iter().chain(contained()));
+    disks.into_iter().flatten().inspect(|fixture| {
         assert_eq!(fixture.provider.profile().suspend, Fidelity::Filesystem);
     })
 }
@@ -407,7 +420,7 @@ async fn a_disk_holds_no_more_than_its_limit() {
 /// Two file systems on one disk would destroy each other.
 #[tokio::test]
 async fn a_disk_is_used_by_one_instance_at_a_time() {
-    let Some(fixture) = sandboxed() else { return };
+    let Some(fixture) = (!is_user()).then(sandboxed).flatten() else { return };
     let first = intent(1);
     let instance = fixture.create(&first).await;
     let second = Intent { generation: 2, instance_id: InstanceId::fresh(), ..first.clone() };
@@ -517,12 +530,54 @@ async fn a_provider_offers_the_abilities_that_it_has() {
             provider.mounts().is_some(),
         );
         let expected = match provider.name() {
+            "namespace" if is_user() => (true, false, true, false, false, true),
             "local" => (false, false, false, true, false, false),
             "namespace" | "docker" => (true, true, true, true, false, true),
             _ => (false, false, false, false, true, true),
         };
         assert_eq!(found, expected, "{}", provider.name());
     }
+}
+
+/// The same tests by a user who is not root, for the sandboxes that such a user has.
+#[test]
+fn the_contract_holds_for_sandboxes_of_a_user() {
+    let home = Home::new();
+    let (tests, program) = (home.path().join("deps/tests"), home.path().join("stead"));
+    std::fs::create_dir(home.path().join("deps")).unwrap();
+    // The directory that they were built in may be private. Copied by another process: a child that another thread
+    // forks meanwhile would inherit the descriptor, and a file that is open for writing cannot be executed.
+    for (from, to) in
+        [(std::env::current_exe().unwrap(), &tests), (harness::program().into(), &program)]
+    {
+        assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+        std::fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let as_user = |command: &mut Command| {
+        command.env(AS_USER, "1").stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.success(), text.concat())
+    };
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let mut check = Command::new("setpriv");
+    check.args(user).args(["unshare", "--user", "--map-root-user", "--mount", "true"]);
+    if let (false, why) = as_user(&mut check) {
+        eprintln!("skipped: no user without root can have sandboxes here: {why}");
+        return;
+    }
+    let mut run = Command::new("setpriv");
+    run.args(user).arg(tests).args([
+        "provider::",
+        "--skip",
+        "the_contract_holds",
+        "--test-threads",
+        "2",
+    ]);
+    let (passed, text) = as_user(&mut run);
+    println!("{text}");
+    assert!(passed && !text.contains(" 0 passed"), "{text}");
 }
 
 /// Kills a host with SIGKILL.
