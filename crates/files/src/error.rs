@@ -65,7 +65,7 @@ pub enum FileError {
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// A temporary failure; a retry may succeed.
-    #[error("the memories are unavailable: {reason}")]
+    #[error("the files are unavailable: {reason}")]
     Unavailable { reason: String },
     #[error("cannot {doing} {path:?}")]
     Io {

@@ -29,5 +29,5 @@ pub use rows::Rows;
 pub use search::{Match, SearchLimits, SearchResult};
 pub use stat::{FileKind, Stat};
 pub use tree::{Backend, Content, Opened, Route, Tree, TreeWatch, Writing};
-pub use watch::{Below, Watch, Watched};
+pub use watch::{Below, Watch, Watched, reserve_watches};
 pub use write::{Above, PartialFile};

@@ -10,6 +10,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{
         FileType,
@@ -130,8 +131,7 @@ impl Directory {
         below: Below,
         detail: Detail,
     ) -> Result<Watch, FileError> {
-        let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
-        let source = inotify::init(flags).map_err(failed("watch", path))?;
+        let source = instance().map_err(failed_watch(path))?;
         #[expect(
             deprecated,
             reason = "the descriptor is owned, which is the only requirement; the alternative is unsafe"
@@ -159,10 +159,51 @@ impl Directory {
             to_add: VecDeque::new(),
             is_partial: false,
         };
-        watch.root = watch.add(watched.as_str()).map_err(failed("watch", path))?;
+        watch.root = watch.add(watched.as_str()).map_err(failed_watch(path))?;
         watch.add_below(watched.as_str(), Known::Already);
         while watch.add_next() {}
         Ok(watch)
+    }
+}
+
+/// Instances for later watches. The kernel counts them per user, and hosts of this user may take all that are left.
+static RESERVED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+const RESERVED_INSTANCES: usize = 16;
+
+/// Reserves inotify instances for watches, as far as there are any.
+pub fn reserve_watches() {
+    let mut reserved = RESERVED.lock();
+    while reserved.len() < RESERVED_INSTANCES
+        && let Ok(instance) = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
+    {
+        reserved.push(instance);
+    }
+}
+
+/// Returns a new inotify instance, or one that was reserved.
+fn instance() -> Result<OwnedFd, Errno> {
+    match inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC) {
+        Ok(instance) => {
+            reserve_watches();
+            Ok(instance)
+        }
+        Err(Errno::MFILE) => RESERVED.lock().pop().ok_or(Errno::MFILE),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Names the limit of the kernel that a watch has reached: its error numbers mean something else elsewhere.
+fn failed_watch(path: &Relative) -> impl Fn(Errno) -> FileError {
+    let other = failed("watch", path);
+    move |errno| {
+        let limit = match errno {
+            Errno::MFILE => "max_user_instances",
+            Errno::NOSPC => "max_user_watches",
+            _ => return other(errno),
+        };
+        let reason =
+            format!("the kernel's limit of file watches is reached; raise fs.inotify.{limit}");
+        FileError::Unavailable { reason }
     }
 }
 

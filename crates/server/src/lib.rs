@@ -57,6 +57,7 @@ pub async fn run(
     let descriptors = raise_descriptor_limit();
     forbid_inspection();
     forbid_writing_by_others();
+    files::reserve_watches();
     settings.limits.connections = limit_connections(settings.limits.connections, descriptors);
     if let Some(file) = base::clock::offset_file() {
         tracing::warn!(

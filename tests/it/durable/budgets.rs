@@ -21,6 +21,22 @@ fn beneath(home: &Home, unshare: &str, script: &str) -> Option<Server> {
 }
 
 #[test]
+fn files_are_watched_where_hosts_use_all_inotify_instances() {
+    let home = Home::new();
+    let few = "echo 16 > /proc/sys/user/max_inotify_instances";
+    let Some(server) = beneath(&home, "-Ur", few) else { return };
+    let client = server.client();
+    for thread in ["a", "b", "c"] {
+        assert_eq!(exec(&client, thread, "echo one")["stdout"], "one\n");
+    }
+    let watch = client.request("GET", "/api/threads/a/fs/watch?path=/workspace");
+    let mut events = watch.events();
+    assert_eq!(events.next().unwrap().name, "ready");
+    exec(&client, "a", "touch new");
+    assert_eq!(events.next().unwrap().name, "created");
+}
+
+#[test]
 fn shells_run_commands_where_no_inotify_instance_is_left() {
     let home = Home::new();
     let none = "echo 0 > /proc/sys/user/max_inotify_instances";
@@ -39,6 +55,10 @@ fn shells_run_commands_where_no_inotify_instance_is_left() {
     assert_eq!(receipt["exit_code"], 3, "{receipt}");
     // The shell that ended is replaced by one with its state.
     assert_eq!(exec(&client, "t", "echo $A; pwd")["stdout"], "1\n/usr\n");
+    // A watch says what there is too little of.
+    let refused = client.get("/api/threads/t/fs/watch?path=/workspace");
+    assert!(refused.text().contains("raise fs.inotify.max_user_instances"), "{}", refused.text());
+    assert_eq!(refused.problem(503), "store_unavailable");
     let terminal = open(&client, "t", json!({}));
     let typed = json!({"data": "echo $((40+2))\r"});
     client.post(&format!("/api/terminals/{terminal}/input"), typed).expect_success();
