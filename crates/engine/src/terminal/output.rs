@@ -4,7 +4,9 @@ use wire::Stream;
 
 use super::error::TerminalError;
 use super::link::LinkError;
-use super::output_source::{Chunk, from_files, from_host, from_memory, total, whole, written};
+use super::output_source::{
+    Chunk, from_files, from_host, from_memory, past_missing, total, whole, written,
+};
 use super::terminals::Terminals;
 use model::{Command, Terminal};
 
@@ -67,11 +69,15 @@ impl Terminals {
             }
             Some(_) | None => from_files(&directory, &id, stream, from, limit),
         });
+        let total_bytes = total(command, stream);
         match read.await.map_err(|_| TerminalError::Gone)? {
             Err(TerminalError::NotKept) => match (copy, unreachable) {
-                (Some(copy), _) => Ok(from_memory(&copy, stream, from, limit)),
+                (Some(copy), None) => {
+                    Ok(past_missing(from_memory(&copy, stream, from, limit), total_bytes))
+                }
+                (Some(copy), Some(_)) => Ok(from_memory(&copy, stream, from, limit)),
                 // It wrote nothing, or little that was lost with its host.
-                (None, _) if total(command, stream) == 0 => {
+                (None, _) if total_bytes == 0 => {
                     let end = command.status.is_end();
                     let at = if end { 0 } else { from };
                     Ok(Chunk { offset: at, next: at, end, bytes: Vec::new() })
@@ -81,9 +87,10 @@ impl Terminals {
             },
             // The copy of what a host elsewhere wrote may end before its output does.
             Ok(chunk) if unreachable.is_some() => {
-                let complete = command.status.is_end() && chunk.next >= total(command, stream);
+                let complete = command.status.is_end() && chunk.next >= total_bytes;
                 Ok(Chunk { end: chunk.end && complete, ..chunk })
             }
+            Ok(chunk) if command.status.is_end() => Ok(past_missing(chunk, total_bytes)),
             other => other,
         }
     }

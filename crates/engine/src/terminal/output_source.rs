@@ -80,6 +80,19 @@ pub fn from_memory(kept: &Outputs, stream: Stream, from: u64, limit: u32) -> Chu
     Chunk { offset: start as u64, next: end as u64, end: end == all.len(), bytes }
 }
 
+/// Skips what was written and not kept, as on a full disk: a reader sees that bytes are missing.
+pub fn past_missing(chunk: Chunk, total: u64) -> Chunk {
+    match chunk {
+        Chunk { end: false, .. } => chunk,
+        Chunk { next, .. } if next >= total => chunk,
+        Chunk { bytes, .. } if bytes.is_empty() => {
+            Chunk { offset: total, next: total, end: true, bytes }
+        }
+        // The next read skips them.
+        Chunk { .. } => Chunk { end: false, ..chunk },
+    }
+}
+
 pub fn total(command: &Command, stream: Stream) -> u64 {
     match stream {
         Stream::Stderr => command.stderr_bytes,
@@ -120,4 +133,24 @@ fn file(directory: &Path, command: &CommandId, stream: Stream) -> PathBuf {
 /// Returns the length of a stream in the files of a host.
 pub fn written(directory: &Path, command: &CommandId, stream: Stream) -> u64 {
     Output::left(file(directory, command, stream)).map_or(0, |output| output.written())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_were_not_kept_are_skipped() {
+        let outputs = Outputs { stdout: b"kept".to_vec(), stderr: Vec::new() };
+        let read = |from, total| {
+            let chunk = past_missing(from_memory(&outputs, Stream::Stdout, from, 100), total);
+            (chunk.offset, chunk.next, chunk.end, chunk.bytes)
+        };
+        assert_eq!(read(0, 4), (0, 4, true, b"kept".to_vec()));
+        assert_eq!(read(4, 4), (4, 4, true, vec![]));
+        assert_eq!(read(0, 9), (0, 4, false, b"kept".to_vec()));
+        assert_eq!(read(4, 9), (9, 9, true, vec![]));
+        // More than was known when the command ended.
+        assert_eq!(read(0, 2), (0, 4, true, b"kept".to_vec()));
+    }
 }
