@@ -209,10 +209,10 @@ impl Executor {
             }
             Action::ProbeRedraw { stale } => {
                 let state = &self.snapshot.state;
-                let wanted = (stale || bash::shows_program_output(state))
-                    && bash::can_redraw(state)
-                    && self.prompt_shown(machine, at);
-                return Some(MachineEvent::Answer(Answer::Redraw { wanted }));
+                let wanted =
+                    (stale || bash::shows_program_output(state)) && bash::can_redraw(state);
+                let shown = wanted && self.prompt_shown(machine, at);
+                return Some(MachineEvent::Answer(Answer::Redraw { wanted, shown }));
             }
             Action::ProbeRun => {
                 // In this order: if the shell has left the drive file, its record already exists.

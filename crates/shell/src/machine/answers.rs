@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::event::{Action, Answer};
-use super::idle::Redrawing;
 use super::phase::MachinePhase;
 use super::{Actions, Machine};
 use crate::status::End;
@@ -20,9 +19,8 @@ impl Machine {
             (Answer::Prompt(probe), MachinePhase::Running(_)) => {
                 self.key_overdue(probe, now, actions);
             }
-            (Answer::Redraw { wanted: true }, MachinePhase::Idle(_)) => {
-                self.phase = MachinePhase::Redrawing(Redrawing::new(now));
-                actions.push(Action::TypeRedraw);
+            (Answer::Redraw { wanted, shown }, MachinePhase::Idle(_)) => {
+                self.redraw_probed(wanted, shown, now, actions);
             }
             (Answer::Run(probe), MachinePhase::Running(_)) => self.run_probed(probe, now, actions),
             (Answer::Dump { complete, left }, MachinePhase::Running(run)) => {

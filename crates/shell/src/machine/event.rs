@@ -66,8 +66,8 @@ pub enum MachineEvent<'a> {
 pub enum Answer {
     /// Answers [`Action::ProbePrompt`].
     Prompt(PromptProbe),
-    /// Answers [`Action::ProbeRedraw`]: whether the shell is at a prompt that should and can be redrawn.
-    Redraw { wanted: bool },
+    /// Answers [`Action::ProbeRedraw`]: whether the prompt should and can be redrawn, and whether the shell is at it.
+    Redraw { wanted: bool, shown: bool },
     /// Answers [`Action::ProbeRun`].
     Run(RunProbe),
     /// Answers [`Action::ProbeDump`]: whether the whole dump has arrived, and whether the shell has left

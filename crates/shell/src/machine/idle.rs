@@ -4,9 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::event::PromptProbe;
 
-/// After a key press the line discipline may still hold bytes that the shell has not read.
-pub const SETTLE_TIME: Duration = Duration::from_millis(20);
-
 /// How often the host reads what the shell has printed before a command no longer waits for the rest: a background job may
 /// print without end.
 const MAX_READS: u32 = 16;
@@ -17,6 +14,8 @@ const UNREAD_BUSY_TIME: Duration = Duration::from_millis(20);
 
 /// Commands that follow one another within this time need no prompt between them.
 const REDRAW_DELAY: Duration = Duration::from_millis(25);
+/// How often a redraw is tried again at least while the shell is not back at its prompt.
+const MAX_REDRAW_DELAY: Duration = Duration::from_secs(1);
 /// A person who typed within this time is not interrupted by a redraw.
 const TYPING_PAUSE: Duration = Duration::from_millis(300);
 /// A prompt counts as drawn when the shell has printed nothing for this long.
@@ -123,12 +122,21 @@ pub struct Redraw {
     pub at: Option<Instant>,
     /// Something changed that a prompt may show.
     pub stale: bool,
+    /// How long the redraw was postponed last.
+    delay: Duration,
 }
 
 impl Redraw {
     /// Schedules a redraw after a command has ended.
     pub fn schedule(&mut self, now: Instant) {
+        self.delay = REDRAW_DELAY;
         self.at = Some(now + REDRAW_DELAY);
+    }
+
+    /// Postpones the redraw, because the shell is not back at its prompt.
+    pub fn postpone(&mut self, now: Instant) {
+        self.delay = (self.delay * 2).clamp(REDRAW_DELAY, MAX_REDRAW_DELAY);
+        self.at = Some(now + self.delay);
     }
 
     /// Returns whether it is time to redraw. Postpones the redraw while a person types.

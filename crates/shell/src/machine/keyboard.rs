@@ -1,6 +1,11 @@
 //! The input that a person has typed into the shell since it started.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The line discipline may still hold a key for this long after it was pressed.
+pub const SETTLE_TIME: Duration = Duration::from_millis(20);
+/// A shell that has printed nothing for this long after a line was entered does not echo it.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is known from a person's input.
 #[derive(Debug, Default)]
@@ -9,6 +14,8 @@ pub struct Keyboard {
     pub typed: Option<Instant>,
     /// When a line was entered, if a person's command may have run since the state was last read.
     pub entered: Option<Instant>,
+    /// The shell has printed something since a line was last entered, so the line has reached it.
+    pub echoed: bool,
     /// The line editor holds an unfinished line.
     pub half_typed: bool,
     /// The line begins with a blank, so the history may not contain it.
@@ -26,10 +33,18 @@ impl Keyboard {
         }
         if bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 3 | 4 | 15)) {
             self.entered.get_or_insert(now);
+            self.echoed = false;
         }
         if !answer {
             self.half_typed = !matches!(last, b'\r' | b'\n' | 3 | 21);
         }
+    }
+
+    /// Returns whether the shell has read what was typed, if it is at its prompt.
+    pub fn is_settled(&self, now: Instant) -> bool {
+        let echoes = self.entered.is_some() && !self.echoed;
+        let wait = if echoes { ECHO_TIMEOUT } else { SETTLE_TIME };
+        self.typed.is_none_or(|typed| now >= typed + wait)
     }
 }
 

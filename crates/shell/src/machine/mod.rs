@@ -45,8 +45,8 @@ pub use run::Run;
 
 use super::screen::Prompt;
 use super::status::End;
-use idle::{PromptState, SETTLE_TIME};
-use keyboard::Keyboard;
+use idle::PromptState;
+use keyboard::{Keyboard, SETTLE_TIME};
 use phase::{MachinePhase, START_TIMEOUT, Starting};
 use queue::Queue;
 use run::RunDue;
@@ -232,6 +232,7 @@ impl Machine {
     }
 
     fn printed(&mut self, bytes: &[u8], now: Instant, actions: &mut Actions) {
+        self.keyboard.echoed = true;
         if let MachinePhase::Idle(idle) = &mut self.phase {
             idle.poll.read();
         }

@@ -22,13 +22,31 @@ impl Machine {
         if !idle.redraw.is_due(self.keyboard.typed, now) {
             return;
         }
+        idle.redraw.at = None;
         if !self.queue.is_empty() || self.keyboard.entered.is_some() {
-            idle.redraw.at = None;
             return;
         }
-        let stale = std::mem::take(&mut idle.redraw).stale;
         if self.capabilities.redraws && self.key == 0 {
-            actions.push(Action::ProbeRedraw { stale });
+            actions.push(Action::ProbeRedraw { stale: idle.redraw.stale });
+        }
+    }
+
+    /// Begins the redraw if it is wanted and the shell is at its prompt.
+    pub(super) fn redraw_probed(
+        &mut self,
+        wanted: bool,
+        shown: bool,
+        now: Instant,
+        actions: &mut Actions,
+    ) {
+        let MachinePhase::Idle(idle) = &mut self.phase else { return };
+        match (wanted, shown) {
+            (true, true) => {
+                self.phase = MachinePhase::Redrawing(Redrawing::new(now));
+                actions.push(Action::TypeRedraw);
+            }
+            (true, false) => idle.redraw.postpone(now),
+            (false, _) => idle.redraw = Redraw::default(),
         }
     }
 

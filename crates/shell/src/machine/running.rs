@@ -8,8 +8,9 @@ use super::ending::Ending;
 use super::event::{
     Action, HistoryUse, ProbeScope, PromptProbe, Replacement, RunProbe, SnapshotAge, StateSource,
 };
-use super::idle::{Idle, Poll, PromptState, Redraw, SETTLE_TIME};
+use super::idle::{Idle, Poll, PromptState, Redraw};
 use super::job::Job;
+use super::keyboard::SETTLE_TIME;
 use super::phase::{MachinePhase, START_TIMEOUT};
 use super::queue::QueuedJob;
 use super::run::{Run, Stage};
@@ -28,7 +29,7 @@ impl Machine {
         if self.queue.is_empty() && self.keyboard.entered.is_none() {
             return;
         }
-        let settled = self.keyboard.typed.is_none_or(|typed| now >= typed + SETTLE_TIME);
+        let settled = self.keyboard.is_settled(now);
         actions.push(Action::ProbePrompt(match idle.prompt {
             PromptState::AtPrompt | PromptState::Unchanged => ProbeScope::FilesOnly,
             PromptState::Unknown if settled => ProbeScope::Full,

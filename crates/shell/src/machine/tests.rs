@@ -299,9 +299,9 @@ impl World {
                 Answer::Prompt(PromptProbe { files: self.files, shown, unread: false })
             }
             Action::ProbeRedraw { .. } => {
-                let wanted = self.prompt_shown();
-                self.prompt_is_fresh |= wanted;
-                Answer::Redraw { wanted }
+                let shown = self.prompt_shown();
+                self.prompt_is_fresh |= shown;
+                Answer::Redraw { wanted: true, shown }
             }
             Action::ProbeRun => {
                 let left = self.prompt_shown();
@@ -739,6 +739,60 @@ fn a_command_waits_until_the_host_has_read_what_precedes_it() {
     // A host that cannot read does not stop the command.
     let mut machine = waiting();
     assert!(has_started(machine.step(now + Duration::from_secs(2), prompt(true))));
+}
+
+#[test]
+fn no_key_is_typed_before_the_shell_has_read_a_persons_line() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let now = Instant::now();
+    let probes = |actions: Actions, wanted| {
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::ProbePrompt(scope) if *scope == wanted))
+    };
+    let entered = || {
+        let mut machine = Machine::new(capabilities);
+        machine.launched(now);
+        machine.step(now, MachineEvent::Ready);
+        machine.step(now, MachineEvent::DumpRead { complete: true });
+        machine.step(now, MachineEvent::Typed(b"read x\r"));
+        machine
+    };
+    // The kernel is late to pass the line on, and the shell is still at its prompt.
+    let late = now + Duration::from_millis(300);
+    let mut machine = entered();
+    assert!(probes(machine.step(late, MachineEvent::Tick), ProbeScope::Unsettled));
+    machine.step(late, MachineEvent::Printed(b"\r\n"));
+    let due = machine.deadline().unwrap();
+    assert!(probes(machine.step(due, MachineEvent::Tick), ProbeScope::Full));
+    // A shell without an echo is not waited for any longer.
+    let mut machine = entered();
+    let late = now + Duration::from_secs(1);
+    assert!(probes(machine.step(late, MachineEvent::Tick), ProbeScope::Full));
+}
+
+#[test]
+fn a_prompt_is_redrawn_as_soon_as_a_slow_shell_is_back_at_it() {
+    let capabilities = ShellCapabilities { edits_lines: true, keys: 4, redraws: true };
+    let mut machine = Machine::new(capabilities);
+    let mut due = Instant::now();
+    machine.launched(due);
+    machine.step(due, MachineEvent::Ready);
+    machine.step(due, MachineEvent::DumpRead { complete: true });
+    machine.step(due, MachineEvent::Answer(Answer::Completed { prompt_changed: true }));
+    let mut types = |shown, wanted| {
+        due += Duration::from_secs(1);
+        let probes = machine.step(due, MachineEvent::Tick);
+        let probed = probes.iter().any(|it| matches!(it, Action::ProbeRedraw { stale: true }));
+        assert!(probed, "{probes:?}");
+        let actions =
+            machine.step(due, MachineEvent::Answer(Answer::Redraw { wanted: true, shown }));
+        let typed = actions.iter().any(|action| matches!(action, Action::TypeRedraw));
+        assert_eq!(typed, wanted, "{actions:?}");
+    };
+    types(false, false);
+    types(false, false);
+    types(true, true);
 }
 
 #[test]
