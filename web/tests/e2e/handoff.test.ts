@@ -20,6 +20,8 @@ async function ask(thread: string, request: object): Promise<Handoff> {
   return server.call("POST", `/api/terminals/${terminal_id}/handoffs`, request);
 }
 
+const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
+
 /** The hand-off once it is settled. */
 const settled = (handoff: Handoff): Promise<Handoff> =>
   until("the answer", async () => {
@@ -147,5 +149,40 @@ test("a person takes control, and releases it with a note", async () => {
   await finish.click();
   expect(await settled(asked)).toMatchObject({ status: "answered", answer: { text: "logged in as ada" } });
   await head.getByText("View only").waitFor();
+  await context.close();
+});
+
+test("on a phone, a secret is sent and a request is approved, by touch", async () => {
+  const secret = "thumb typed words";
+  await server.thread("pocket");
+  await server.call("POST", "/api/threads/pocket/exec", {
+    command: `read -rs -p 'Token: ' word </dev/tty; [ "$word" = '${secret}' ] && echo let-in; sleep 600`,
+    yield_ms: 200,
+  });
+  const { context, page } = await person(scene.browser, server, PHONE);
+  const fits = async (): Promise<void> =>
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+  await page.goto(`${server.url}/`);
+  const waiting = page.getByRole("region", { name: /^Waiting for a person/ });
+  await waiting.getByRole("link", { name: "pocket" }).waitFor();
+  const asked = await ask("pocket", { kind: "secret", reason: "The token of the registry" });
+  await waiting.getByText("The token of the registry").waitFor();
+  await fits();
+  await page.goto(`${server.url}/ui/inbox`);
+  await card(page, asked).getByLabel("Secret", { exact: true }).tap();
+  await page.keyboard.type(secret);
+  await fits();
+  await card(page, asked).getByRole("button", { name: "Send" }).tap();
+  expect((await settled(asked)).status).toBe("answered");
+  const second = await ask("pocket", { kind: "approval", reason: "Publish version 2?" });
+  await card(page, second).getByRole("button", { name: "Approve" }).tap();
+  expect(await settled(second)).toMatchObject({ status: "answered", answer: { approve: true } });
+  await page.goto(threadPage(server, "pocket"));
+  await connected(page);
+  await until("the program's answer", async () => (await screenText(page)).includes("let-in"));
+  await fits();
+  await page.getByRole("button", { name: "Stop", exact: true }).tap();
+  await page.locator(".command-status").getByText("cancelled").waitFor();
+  expect(complaints.get(page)).toEqual([]);
   await context.close();
 });
