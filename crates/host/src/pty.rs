@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
-use rustix::termios::{InputModes, OptionalActions, Winsize};
+use rustix::termios::{Action, InputModes, OptionalActions, Winsize};
 
 /// A pseudo-terminal. The host keeps the slave side open, too, so that the terminal survives a program that
 /// closes it temporarily, or that exits and is replaced. Only the program's exit ends the terminal.
@@ -46,5 +46,20 @@ impl Pty {
     pub fn resize(&self, cols: u16, rows: u16) -> Result<(), Errno> {
         let size = Winsize { ws_col: cols, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&self.master, size)
+    }
+
+    /// Wakes programs that wait for room to write. Linux does not when it discards output for a key that signals, so that a
+    /// program that ignores the signal would wait until a person types.
+    pub fn wake_writers(&self) {
+        for action in [Action::OOff, Action::OOn] {
+            let _ = rustix::termios::tcflow(&self.slave, action);
+        }
+    }
+
+    /// Returns whether the terminal stops its output when Ctrl-S is typed.
+    #[must_use]
+    pub fn has_flow_control(&self) -> bool {
+        rustix::termios::tcgetattr(&self.slave)
+            .is_ok_and(|modes| modes.input_modes.contains(InputModes::IXON))
     }
 }

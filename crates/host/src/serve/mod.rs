@@ -201,6 +201,7 @@ impl Host {
                     Due::Closing => self.check_closing(),
                     Due::Records => self.poll_all_records(),
                     Due::Check => self.kill_slow_check(),
+                    Due::Writers => self.wake_writers(),
                     Due::Listen => self.listen(EventFlags::IN),
                     Due::Greeting => self.exit_if_unused(),
                 }

@@ -1,5 +1,7 @@
 //! The path of output: from the PTY to the log and to the attached connections.
 
+use std::time::Duration;
+
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
@@ -19,6 +21,9 @@ const READ_BUDGET_BYTES: usize = 16 << 10;
 /// A read shorter than this has probably emptied the PTY. Another read would delay an echo by more than the
 /// next iteration delays a flood.
 const SHORT_READ_BYTES: usize = 1 << 10;
+
+/// How long after a key that may have discarded output programs that wait to write are woken.
+const WRITERS_DELAY: Duration = Duration::from_millis(250);
 
 /// The maximum number of bytes that are read after a program's exit. The kernel buffers less than 20 KiB;
 /// further bytes come from other processes that still have the terminal open, and may never end.
@@ -46,6 +51,9 @@ impl Host {
     /// Waits for the PTY to become writable as long as input is left.
     pub(super) fn await_input(&mut self, key: Key) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
+        if terminal.input.wakes > 0 {
+            self.timers.arm(Due::Writers, WRITERS_DELAY);
+        }
         let wanted = !terminal.input.pending.is_empty();
         if wanted == terminal.input.awaited {
             return;
@@ -56,6 +64,15 @@ impl Host {
         if let Some(pty) = terminal.pty() {
             let _ =
                 epoll::modify(&self.epoll, &pty.master, EventToken::Terminal(key).data(), flags);
+        }
+    }
+
+    /// Wakes programs that wait to write where a key may have discarded output.
+    pub(super) fn wake_writers(&mut self) {
+        for key in self.terminals.keys() {
+            if self.terminals.get_mut(key).is_some_and(HostTerminal::wake_writers) {
+                self.timers.arm(Due::Writers, WRITERS_DELAY);
+            }
         }
     }
 

@@ -17,6 +17,10 @@ use wire::{ReplyCode, Shell, TerminalInfo};
 /// How many bytes of input may wait for a program that does not read.
 const MAX_INPUT_BYTES: usize = 64 << 10;
 
+/// How often programs that wait to write are woken after a key that may have discarded output: the kernel handles the key
+/// a little later.
+const WAKES: u8 = 3;
+
 /// How many write ids are remembered.
 const MAX_WRITE_IDS: usize = 128;
 
@@ -175,6 +179,20 @@ impl HostTerminal {
         }
     }
 
+    /// Wakes programs that wait to write if a key may have discarded output, unless a person has stopped the output.
+    /// Returns whether to do so again.
+    pub(super) fn wake_writers(&mut self) -> bool {
+        let ProgramState::Running { pty, .. } = &self.program else { return false };
+        if self.input.wakes == 0 {
+            return false;
+        }
+        if !(self.input.stops_output && pty.has_flow_control()) {
+            pty.wake_writers();
+        }
+        self.input.wakes -= 1;
+        self.input.wakes > 0
+    }
+
     /// Writes pending input to the PTY, as far as it accepts it.
     pub(super) fn write_pending(&mut self) {
         if let ProgramState::Running { pty, .. } = &self.program {
@@ -191,6 +209,10 @@ pub(super) struct Input {
     pub(super) ids: VecDeque<u64>,
     /// The loop waits for the PTY to become writable.
     pub(super) awaited: bool,
+    /// How often writers are still to be woken after a key that may have discarded output.
+    pub(super) wakes: u8,
+    /// A person has stopped the output with Ctrl-S.
+    pub(super) stops_output: bool,
 }
 
 impl Input {
@@ -208,6 +230,20 @@ impl Input {
         self.ids.push_back(fingerprint(write_id));
     }
 
+    /// Notes the keys that stop and start the output, and those that may discard it.
+    fn note_control(&mut self, data: &[u8]) {
+        const XOFF: u8 = 0x13;
+        const XON: u8 = 0x11;
+        // By default Ctrl-C, Ctrl-\ and Ctrl-Z; a program may choose others.
+        let is_signal = |byte: &u8| matches!(byte, 0..=0x1f) && !b"\r\n\t\x1b\x13".contains(byte);
+        if let Some(last) = data.iter().rfind(|byte| **byte == XOFF || is_signal(byte)) {
+            self.stops_output = *last == XOFF;
+        }
+        if data.iter().any(|byte| *byte != XON && is_signal(byte)) {
+            self.wakes = WAKES;
+        }
+    }
+
     fn write(&mut self, pty: &Pty) {
         loop {
             let (front, _) = self.pending.as_slices();
@@ -215,7 +251,10 @@ impl Input {
                 break;
             }
             match rustix::io::write(&pty.master, front) {
-                Ok(count) => drop(self.pending.drain(..count)),
+                Ok(count) => {
+                    let written: Vec<u8> = self.pending.drain(..count).collect();
+                    self.note_control(&written);
+                }
                 Err(Errno::INTR) => {}
                 Err(_) => return,
             }
@@ -237,6 +276,24 @@ fn fingerprint(write_id: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_stop_start_and_discard_output() {
+        let mut input = Input::default();
+        for (typed, stops, discards) in [
+            ("ls\r\x1b[A", false, false),
+            ("\x13", true, false),
+            ("ls\r", true, false),
+            ("\x11", false, false),
+            ("\x11\x13", true, false),
+            ("\x03", false, true),
+            ("\x1cls", false, true),
+        ] {
+            input.wakes = 0;
+            input.note_control(typed.as_bytes());
+            assert_eq!((input.stops_output, input.wakes > 0), (stops, discards), "{typed:?}");
+        }
+    }
 
     #[test]
     fn only_the_latest_write_ids_are_remembered() {

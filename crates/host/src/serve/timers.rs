@@ -12,6 +12,8 @@ pub(super) enum Due {
     Closing,
     /// Poll the records of shells that have no inotify watch.
     Records,
+    /// Wake programs that wait to write to a terminal.
+    Writers,
     /// Accept connections again after a pause.
     Listen,
     /// Kill the executable that is being checked.

@@ -301,6 +301,8 @@ impl HostTerminal {
                 pending: image.bytes("input").unwrap_or_default().iter().copied().collect(),
                 ids: ids.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id)).collect(),
                 awaited: false,
+                wakes: 0,
+                stops_output: false,
             },
             driver: match image.images("driver").next() {
                 Some(driver) => Some(Box::new(Driver::resume(&driver, &sys::inherited)?)),

@@ -47,6 +47,20 @@ fn a_quiet_terminal_is_not_delayed_by_floods() {
     }
 }
 
+/// A key that signals discards output that was not read yet. Linux does not tell a program that waits for room.
+#[test]
+fn no_program_is_left_waiting_after_a_key_has_discarded_its_output() {
+    let host = Host::start();
+    let mut session = host.connect();
+    // More than the kernel buffers, many times, and no signal interrupts it.
+    let script = "trap '' QUIT; stty -echo; text=$(printf %70000s x); i=0
+        while [ $((i+=1)) -le 400 ]; do printf %s \"$text\"; done";
+    session.open(host.opening("t", &["bash", "-c", script]));
+    wait_until("the program writes", || (session.info("t").end_offset > 70_000).then_some(()));
+    session.input("t", &b"\x1c".repeat(8000));
+    wait_until("the program has written all", || session.info("t").exited.then_some(()));
+}
+
 #[test]
 fn a_watcher_that_does_not_read_delays_no_other_and_catches_up() {
     let host = Host::start();
