@@ -22,7 +22,7 @@ use super::options::Errexit;
 use super::spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};
 use super::state::State;
 use super::stdin::StdinEnd;
-use super::streams::StreamSource;
+use super::streams::{Portion, StreamSource};
 use super::{dump, handover, prompt, quote};
 use crate::image::Image;
 use wire::{IfBusy, ReplyCode};
@@ -192,7 +192,7 @@ impl Driver {
     pub fn tick(&mut self, at: At, effects: &mut Vec<Effect>) {
         let has_held = self.executor.held_until().is_some_and(|until| until <= at.now);
         if std::mem::take(&mut self.executor.streams.has_more) || has_held {
-            self.executor.drain(effects);
+            self.executor.drain(Portion::Bounded, effects);
         }
         self.check_begun(at, effects);
         self.step(MachineEvent::Tick, at, effects);

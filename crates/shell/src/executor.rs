@@ -29,7 +29,7 @@ use super::screen::ScreenCopy;
 use super::snapshot::ShellSnapshot;
 use super::spec::{At, Setup};
 use super::state::{Changes, State};
-use super::streams::{FinishedCommand, Streams};
+use super::streams::{FinishedCommand, Portion, Streams};
 use super::sweep::{self, Sweep};
 use super::{bash, prompt};
 use wire::Phase;
@@ -132,7 +132,7 @@ impl Executor {
         self.shell.pid = 0;
         // A key that this shell did not read must not run the file in the next one.
         self.paths.remove("drive");
-        self.drain(effects);
+        self.drain(Portion::All, effects);
     }
 
     /// Returns whether the shell waits for its next command, and no half-typed line would be mixed with
@@ -152,11 +152,12 @@ impl Executor {
     }
 
     /// Reads the output of the running command, so that it precedes all later output.
-    pub fn drain(&mut self, effects: &mut Vec<Effect>) {
+    pub fn drain(&mut self, portion: Portion, effects: &mut Vec<Effect>) {
         if let Some(live) = &mut self.live
             && let Some(command) = &live.command
         {
-            self.streams.read(command, live.copies.then_some(&mut live.copy), effects);
+            let copy = live.copies.then_some(&mut live.copy);
+            self.streams.read(command, portion, copy, effects);
         }
     }
 
@@ -178,9 +179,9 @@ impl Executor {
     /// Reads the output of a command that may have ended.
     pub fn read_output(&mut self, command: &str, effects: &mut Vec<Effect>) {
         if self.live.as_ref().is_some_and(|live| live.command.as_deref() == Some(command)) {
-            self.drain(effects);
+            self.drain(Portion::Bounded, effects);
         } else {
-            self.streams.read(command, None, effects);
+            self.streams.read(command, Portion::Bounded, None, effects);
         }
         self.streams.seal(command, effects);
     }
@@ -281,7 +282,7 @@ impl Executor {
             Action::SaveModes => self.modes.save(at.master),
             Action::RestoreModes => self.modes.restore(at.master),
             Action::RestoreEcho => self.modes.restore_echo(at.master),
-            Action::Drain => self.drain(effects),
+            Action::Drain => self.drain(Portion::All, effects),
             Action::Attend => self.attend(machine, at, effects),
             Action::EndCopy => {
                 if let Some(live) = &self.live {

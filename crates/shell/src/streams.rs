@@ -21,6 +21,9 @@ use wire::Phase;
 
 /// How many bytes of one stream are read before the other streams are served.
 const MAX_DRAINED_BYTES: usize = 2 << 20;
+/// How long one stream is read before the host answers requests: on a busy disk, each write of its output may take
+/// seconds.
+const MAX_DRAIN_TIME: Duration = Duration::from_millis(20);
 const READ_BUFFER_BYTES: usize = 256 << 10;
 /// The number of tokens per command in the epoll set. The first one is `4 * index`.
 const TOKENS_PER_COMMAND: u64 = 4;
@@ -41,8 +44,17 @@ pub struct Streams {
     spare: Option<[Pipe; 2]>,
     /// The number of the last pair of FIFOs.
     pub pair_number: u64,
-    /// A stream has more than [`MAX_DRAINED_BYTES`] to read.
+    /// A stream may have more to read.
     pub has_more: bool,
+}
+
+/// How much of a stream is read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Portion {
+    /// As much as one iteration of the host's loop allows.
+    Bounded,
+    /// All that a command wrote before it ended.
+    All,
 }
 
 /// The source of an event of the epoll set.
@@ -114,7 +126,13 @@ impl Streams {
     }
 
     /// Reads the output of a command. If there is a `copy`, the output is shown on the screen, too.
-    pub fn read(&mut self, id: &str, mut copy: Option<&mut ScreenCopy>, effects: &mut Vec<Effect>) {
+    pub fn read(
+        &mut self,
+        id: &str,
+        portion: Portion,
+        mut copy: Option<&mut ScreenCopy>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let mut grew = false;
         for stream in 0..2 {
@@ -123,9 +141,9 @@ impl Streams {
             let screen = copy.as_deref_mut().map(|copy| (copy, stream, &mut *effects));
             let output = &mut command.outputs[stream];
             let end = if stream == 1 && command.phase == Phase::Running {
-                drain(pipe, Sink::Held(output, &mut command.exit_sequence), screen)
+                drain(pipe, portion, Sink::Held(output, &mut command.exit_sequence), screen)
             } else {
-                drain(pipe, Sink::Output(output), screen)
+                drain(pipe, portion, Sink::Output(output), screen)
             };
             self.has_more |= matches!(end, Read::Some(_));
             grew |= command.outputs[stream].written() != before;
@@ -190,7 +208,8 @@ impl Streams {
         let mut open = false;
         for (stream, slot) in command.pipes.iter_mut().enumerate() {
             let Some(pipe) = slot else { continue };
-            open |= drain(pipe, Sink::Output(&mut command.outputs[stream]), None) != Read::Closed;
+            let sink = Sink::Output(&mut command.outputs[stream]);
+            open |= drain(pipe, Portion::Bounded, sink, None) != Read::Closed;
         }
         if !open {
             self.close(id, effects);
@@ -249,20 +268,27 @@ impl Sink<'_> {
 }
 
 /// Reads a pipe until it is empty, or until the other streams should be served.
-fn drain(pipe: &mut Pipe, sink: Sink<'_>, screen: Option<ScreenTarget<'_>>) -> Read {
+fn drain(
+    pipe: &mut Pipe,
+    portion: Portion,
+    sink: Sink<'_>,
+    screen: Option<ScreenTarget<'_>>,
+) -> Read {
     BUFFER.with_borrow_mut(|buffer| {
         buffer.resize(READ_BUFFER_BYTES, 0);
-        drain_through(pipe, sink, screen, buffer)
+        drain_through(pipe, portion, sink, screen, buffer)
     })
 }
 
 fn drain_through(
     pipe: &mut Pipe,
+    portion: Portion,
     mut sink: Sink<'_>,
     mut screen: Option<ScreenTarget<'_>>,
     buffer: &mut [u8],
 ) -> Read {
     let mut taken = 0;
+    let began = Instant::now();
     loop {
         match pipe.read(buffer) {
             Read::Some(length) => {
@@ -274,7 +300,8 @@ fn drain_through(
                     }
                 }
                 taken += length;
-                if taken >= MAX_DRAINED_BYTES {
+                let is_late = portion == Portion::Bounded && began.elapsed() >= MAX_DRAIN_TIME;
+                if taken >= MAX_DRAINED_BYTES || is_late {
                     return Read::Some(taken);
                 }
             }

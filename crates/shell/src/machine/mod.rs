@@ -30,6 +30,8 @@ mod run;
 mod running;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting_tests;
 
 use std::time::{Duration, Instant};
 
