@@ -42,7 +42,7 @@ fn stead(home: &Home, arguments: &[&str]) -> Output {
 fn import_base(home: &Home) {
     let image = home.path().join("images/base");
     small_root(&image.join("rootfs"));
-    for name in ["chmod", "echo", "id", "rm", "sleep", "stat"] {
+    for name in ["chmod", "echo", "id", "ln", "rm", "sleep", "stat"] {
         symlink("busybox", image.join("rootfs/bin").join(name)).unwrap();
     }
     let config =
@@ -161,6 +161,12 @@ fn check_build(home: &Home, client: &Client) {
     context(home, "FROM tools\nVOLUME /x\n");
     let (built, text) = build(home, &directory, &[]);
     assert!(!built && text.contains("line 2: VOLUME is not supported"), "{text}");
+    context(home, "FROM tools\nRUN true\nFROM tools\nCOPY --from=0 /absent /\n");
+    let (built, text) = build(home, &directory, &[]);
+    assert!(
+        !built && text.contains("line 4: COPY /absent /: exit code 1: absent is not in the stage"),
+        "{text}"
+    );
     context(home, "FROM tools\nCOPY absent /\n");
     let (built, text) = build(home, &directory, &[]);
     assert!(
@@ -185,7 +191,7 @@ fn check_build(home: &Home, client: &Client) {
     let builds = client.get("/api/images/builds").expect(200);
     let statuses: Vec<_> =
         builds["items"].as_array().unwrap().iter().map(|it| &it["status"]).collect();
-    assert_eq!(statuses, ["succeeded", "failed", "failed", "failed", "succeeded"]);
+    assert_eq!(statuses, ["succeeded", "failed", "failed", "failed", "failed", "succeeded"]);
     for thread in ["first", "second", "third"] {
         client.delete(&format!("/api/threads/{thread}")).expect_success();
     }
@@ -214,6 +220,61 @@ fn an_image_is_built_from_a_dockerfile_and_replaced_only_by_a_build_that_succeed
     let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
     let server = Server::start_with(&home, &arguments);
     check_build(&home, &server.client());
+}
+
+/// The last stage has the result of the others, and nothing else of them.
+const STAGES: &str = "\
+ARG GREETING=hello
+FROM base AS common
+ARG GREETING
+ENV LANGUAGE=en
+RUN echo $GREETING > /greeting
+FROM base
+RUN exit 9
+FROM common AS make
+WORKDIR /src
+COPY src/ .
+RUN echo made in $LANGUAGE > result && ln -s result latest && chmod 700 result && cat deep/code >> result
+FROM common
+COPY --from=make --chmod=750 /src/latest /opt/
+COPY --from=make /src/deep /opt/deep
+COPY --from=tools /etc/mar? /opt/
+";
+
+#[test]
+fn an_image_has_what_its_last_stage_copies_from_others() {
+    let home = Home::new();
+    let missing = Check::inspect(&namespace(home.path())).missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
+        return;
+    }
+    import_base(&home);
+    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
+    let server = Server::start_with(&home, &arguments);
+    let client = server.client();
+    let directory = context(&home, "FROM base\nRUN echo of tools > /etc/mark\n");
+    let (built, text) = build(&home, &directory, &[]);
+    assert!(built, "{text}");
+    context(&home, STAGES);
+    let (built, text) = build(&home, &directory, &["--build-arg", "GREETING=welcome"]);
+    assert!(built, "{text}");
+    for line in ["stage make", "stage tools", "[3/6] RUN echo $GREETING", "COPY /src/latest /opt/"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("exit 9"), "a stage that is not needed was built: {text}");
+    let run = open(&client, "staged");
+    assert_eq!(
+        run("cat /greeting; echo $LANGUAGE; ls /opt /src 2>&1"),
+        "welcome\nen\nls: /src: No such file or directory\n/opt:\ndeep\nlatest\nmark\n"
+    );
+    assert_eq!(
+        run("cat /opt/latest /opt/deep/code /opt/mark; stat -c '%u %a %F' /opt/latest"),
+        "made in en\ncode\ncode\nof tools\n0 750 regular file\n"
+    );
+    assert_eq!(run("ls /var/tmp"), "");
+    wait_for_removal(&home, &client, 1);
 }
 
 #[test]

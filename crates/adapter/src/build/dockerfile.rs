@@ -1,6 +1,8 @@
-//! Parses Dockerfiles with one stage and the instructions that builds support. Pure.
+//! Parses Dockerfiles with the instructions that builds support. Pure.
 
-use super::plan::{Base, CopiedArchives, CopyStep, Plan, Step, expand};
+use std::collections::BTreeSet;
+
+use super::plan::{Base, CopiedArchives, CopyFrom, CopyStep, Plan, Step, expand};
 use crate::wrap::quote;
 use model::Env;
 
@@ -25,8 +27,42 @@ pub struct BuildInputs {
 /// A parsed Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dockerfile {
+    /// The stages before the last, and the images that files are copied from, in an order in which they can be built.
+    pub stages: Vec<BuildStage>,
+    /// The last stage, which becomes the image.
     pub plan: Plan,
     pub record: ImageRecord,
+}
+
+/// A stage that others copy files from, or that only they are based on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildStage {
+    pub name: String,
+    pub plan: Plan,
+}
+
+impl Dockerfile {
+    /// The stages that the last one needs files of, directly or not, by their places.
+    pub fn needed(&self) -> BTreeSet<usize> {
+        let mut needed = BTreeSet::new();
+        let mut open = vec![&self.plan];
+        while let Some(plan) = open.pop() {
+            for step in &plan.steps {
+                if let Step::Copy(CopyStep { from: CopyFrom::Stage(at), .. }) = step
+                    && needed.insert(*at)
+                {
+                    open.push(&self.stages[*at].plan);
+                }
+            }
+        }
+        needed
+    }
+
+    /// The number of steps that are carried out.
+    pub fn steps(&self) -> usize {
+        let of_stages = self.needed().into_iter().map(|at| self.stages[at].plan.steps.len());
+        of_stages.sum::<usize>() + self.plan.steps.len()
+    }
 }
 
 /// What a Dockerfile says about its image that no step of the build needs.
@@ -40,32 +76,42 @@ pub struct ImageRecord {
     pub ports: Vec<String>,
 }
 
+/// The limit of stages, with the images that files are copied from.
+const MAX_STAGES: usize = 32;
+
 pub fn parse(text: &str, inputs: &BuildInputs) -> Result<Dockerfile, BadDockerfile> {
-    let mut parser = DockerfileParser {
-        inputs,
-        plan: None,
-        record: ImageRecord::default(),
-        variables: Env::new(),
-        shell: None,
-        start: (None, None),
-    };
+    let mut parser = DockerfileParser { inputs, globals: Env::new(), ended: vec![], current: None };
     for (line, text) in instructions(text) {
         parser.add(line, &text).map_err(|reason| BadDockerfile { line, reason })?;
     }
-    let DockerfileParser { plan, record, start, .. } = parser;
     let missing = || BadDockerfile { line: 1, reason: "FROM is missing".to_owned() };
-    let mut plan = plan.ok_or_else(missing)?;
-    plan.start = match start {
+    let last = parser.current.ok_or_else(missing)?;
+    let stages =
+        parser.ended.into_iter().map(|stage| BuildStage { name: stage.name, plan: stage.plan });
+    let mut plan = last.plan;
+    plan.start = match last.start {
         (Some(entrypoint), Some(command)) => Some(format!("{entrypoint} {command}")),
         (entrypoint, command) => entrypoint.or(command),
     };
-    Ok(Dockerfile { plan, record })
+    Ok(Dockerfile { stages: stages.collect(), plan, record: last.record })
 }
 
 struct DockerfileParser<'a> {
     inputs: &'a BuildInputs,
-    /// The plan since `FROM`.
-    plan: Option<Plan>,
+    /// The variables of `ARG` before the first `FROM`.
+    globals: Env,
+    ended: Vec<ParsedStage>,
+    /// The stage since the last `FROM`.
+    current: Option<ParsedStage>,
+}
+
+#[derive(Clone)]
+struct ParsedStage {
+    /// The name after `AS`, the number of the stage, or an image.
+    name: String,
+    /// The number among the stages of the Dockerfile; `None` for an image that files are copied from.
+    number: Option<usize>,
+    plan: Plan,
     record: ImageRecord,
     /// The variables of `ARG` and `ENV` until here, without those of the base.
     variables: Env,
@@ -75,6 +121,24 @@ struct DockerfileParser<'a> {
     start: (Option<String>, Option<String>),
 }
 
+impl ParsedStage {
+    fn new(name: String, number: Option<usize>, image: String) -> Self {
+        Self {
+            name,
+            number,
+            plan: empty(Base::Image(image)),
+            record: ImageRecord::default(),
+            variables: Env::new(),
+            shell: None,
+            start: (None, None),
+        }
+    }
+
+    fn expanded(&self, text: &str) -> String {
+        expand(text, |name| self.variables.get(name).cloned())
+    }
+}
+
 impl DockerfileParser<'_> {
     fn add(&mut self, line: usize, text: &str) -> Result<(), String> {
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -82,140 +146,184 @@ impl DockerfileParser<'_> {
         match name.as_str() {
             "FROM" => return self.from(rest),
             "ARG" => return self.arg(line, rest),
+            "COPY" | "ADD" if self.current.is_some() => {
+                let steps = self.copy(&name, rest)?;
+                self.push(line, steps);
+                return Ok(());
+            }
             _ => {}
         }
-        if self.plan.is_none() {
+        // Only images that are built with files record what their programs are.
+        let records = self.inputs.files.is_some();
+        let Some(stage) = &mut self.current else {
             return Err(format!("{name} comes before FROM"));
-        }
+        };
+        let mut ignored = false;
         let steps = match name.as_str() {
-            "RUN" => vec![self.run(rest)?],
+            "RUN" => vec![run(stage.shell.as_deref(), rest)?],
             "ENV" => {
                 let pairs = pairs(rest)?;
                 for (name, value) in &pairs {
-                    self.variables.insert(name.clone(), self.expanded(value));
+                    let value = stage.expanded(value);
+                    stage.variables.insert(name.clone(), value);
                 }
                 vec![Step::Env(pairs)]
             }
             "WORKDIR" => vec![Step::Workdir(split(rest)?.concat())],
             "USER" if rest.is_empty() => return Err("USER names no user".to_owned()),
             "USER" => vec![Step::User(rest.to_owned())],
-            "COPY" | "ADD" => self.copy(&name, rest)?,
             "ENTRYPOINT" => {
-                self.start.0 = Some(shell(rest));
-                self.record.entrypoint = Some(words(rest));
+                stage.start.0 = Some(shell(rest));
+                stage.record.entrypoint = Some(words(rest));
                 // As in Docker, the command of the base belongs to the entry point of the base.
-                self.record.command.get_or_insert_default();
+                stage.record.command.get_or_insert_default();
                 vec![]
             }
             "CMD" => {
-                self.start.1 = Some(shell(rest));
-                self.record.command = Some(words(rest));
+                stage.start.1 = Some(shell(rest));
+                stage.record.command = Some(words(rest));
                 vec![]
             }
             "LABEL" => {
                 for (name, value) in pairs(rest)? {
-                    let value = self.expanded(&value);
-                    self.record.labels.push((name, value));
+                    let value = stage.expanded(&value);
+                    stage.record.labels.push((name, value));
                 }
-                self.remark(line, &name)
+                ignored = !records;
+                vec![]
             }
             "EXPOSE" => {
-                for port in self.expanded(rest).split_whitespace() {
-                    self.record.ports.push(exposed(port)?);
+                for port in stage.expanded(rest).split_whitespace() {
+                    stage.record.ports.push(exposed(port)?);
                 }
-                self.remark(line, &name)
+                ignored = !records;
+                vec![]
             }
             "SHELL" => {
                 let words = serde_json::from_str::<Vec<String>>(rest).ok();
                 let words = words.filter(|words| !words.is_empty());
-                self.shell = Some(words.ok_or("SHELL needs a list of words in JSON")?);
+                stage.shell = Some(words.ok_or("SHELL needs a list of words in JSON")?);
                 vec![]
             }
             "MAINTAINER" | "STOPSIGNAL" => {
-                self.plan_mut().remarks.push(format!("line {line}: {name} is ignored"));
+                ignored = true;
                 vec![]
             }
             _ => return Err(format!("{name} is not supported")),
         };
-        let plan = self.plan_mut();
-        plan.lines.extend(steps.iter().map(|_| line));
-        plan.steps.extend(steps);
+        if ignored {
+            stage.plan.remarks.push(format!("line {line}: {name} is ignored"));
+        }
+        self.push(line, steps);
         Ok(())
     }
 
-    fn plan_mut(&mut self) -> &mut Plan {
-        self.plan.as_mut().expect("instructions before FROM are refused")
-    }
-
-    fn expanded(&self, text: &str) -> String {
-        expand(text, |name| self.variables.get(name).cloned())
-    }
-
-    /// Only images that are built with files record what their programs are.
-    fn remark(&mut self, line: usize, name: &str) -> Vec<Step> {
-        if self.inputs.files.is_none() {
-            self.plan_mut().remarks.push(format!("line {line}: {name} is ignored"));
+    /// Adds steps of a line to the current stage.
+    fn push(&mut self, line: usize, steps: Vec<Step>) {
+        if let Some(ParsedStage { plan, .. }) = &mut self.current {
+            plan.lines.extend(steps.iter().map(|_| line));
+            plan.steps.extend(steps);
         }
-        vec![]
     }
 
     fn from(&mut self, rest: &str) -> Result<(), String> {
-        if self.plan.is_some() {
-            return Err("multi-stage builds are not supported".to_owned());
+        if self.current.is_some() && self.inputs.files.is_none() {
+            return Err(
+                "more than one stage is not supported here; use stead image build".to_owned()
+            );
         }
-        let image = rest.split_whitespace().find(|word| !word.starts_with("--"));
-        let image = self.expanded(image.ok_or("FROM names no image")?);
-        if image == "scratch" {
-            return Err("FROM scratch is not supported: sandboxes need a shell".to_owned());
+        if let Some(stage) = self.current.take() {
+            self.end(stage)?;
         }
-        self.plan = Some(empty(Base::Image(image)));
+        let number = self.ended.iter().filter(|stage| stage.number.is_some()).count();
+        let words: Vec<&str> =
+            rest.split_whitespace().filter(|word| !word.starts_with("--")).collect();
+        let (image, name) = match words[..] {
+            [] => return Err("FROM names no image".to_owned()),
+            [image] => (image, number.to_string()),
+            [image, word, name] if word.eq_ignore_ascii_case("as") => {
+                (image, name.to_ascii_lowercase())
+            }
+            _ => return Err("FROM is followed by an image, and AS with a name".to_owned()),
+        };
+        let image = expand(image, |name| self.globals.get(name).cloned());
+        let stage = match self.stage_named(&image) {
+            // What was done in the stage is done again in this one.
+            Some(at) => ParsedStage { name, number: Some(number), ..self.ended[at].clone() },
+            None if image == "scratch" => {
+                return Err("FROM scratch is not supported: sandboxes need a shell".to_owned());
+            }
+            None => ParsedStage::new(name, Some(number), image),
+        };
+        self.current = Some(stage);
         Ok(())
+    }
+
+    fn end(&mut self, stage: ParsedStage) -> Result<(), String> {
+        if self.ended.len() == MAX_STAGES {
+            return Err(format!("a Dockerfile may have up to {MAX_STAGES} stages"));
+        }
+        self.ended.push(stage);
+        Ok(())
+    }
+
+    /// The place of an earlier stage.
+    fn stage_named(&self, name: &str) -> Option<usize> {
+        let is_it =
+            |stage: &ParsedStage| stage.number.is_some() && stage.name == name.to_ascii_lowercase();
+        self.ended.iter().rposition(is_it)
+    }
+
+    /// The place of the stage that `--from` names: by its name or number, or an image.
+    fn copied_stage(&mut self, name: &str) -> Result<usize, String> {
+        let number = name.parse::<usize>().ok();
+        let numbered = |stage: &ParsedStage| number.is_some() && stage.number == number;
+        let known = self.stage_named(name).or_else(|| self.ended.iter().position(numbered));
+        let image = |stage: &ParsedStage| stage.number.is_none() && stage.name == name;
+        if let Some(at) = known.or_else(|| self.ended.iter().position(image)) {
+            return Ok(at);
+        }
+        if number.is_some() {
+            return Err(format!("there is no stage {name} before this one"));
+        }
+        self.end(ParsedStage::new(name.to_owned(), None, name.to_owned()))?;
+        Ok(self.ended.len() - 1)
     }
 
     fn arg(&mut self, line: usize, rest: &str) -> Result<(), String> {
         for word in split(rest)? {
-            let (name, value) = word.split_once('=').unwrap_or((&word, ""));
-            let value = match self.inputs.args.get(name) {
-                Some(given) => given.replace('$', "\\$"),
-                None => value.to_owned(),
+            let (name, default) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word.as_str(), None),
             };
-            self.variables.insert(name.to_owned(), self.expanded(&value));
-            if let Some(plan) = &mut self.plan {
-                plan.steps.push(Step::Arg(name.to_owned(), value));
-                plan.lines.push(line);
-            }
+            // A value that is known is not expanded again.
+            let known = match default {
+                Some(_) => self.inputs.args.get(name),
+                None => self.inputs.args.get(name).or_else(|| self.globals.get(name)),
+            };
+            let value = known.map(|known| known.replace('$', "\\$"));
+            let value = value.unwrap_or_else(|| default.unwrap_or_default().to_owned());
+            let Some(stage) = &mut self.current else {
+                let expanded = expand(&value, |name| self.globals.get(name).cloned());
+                self.globals.insert(name.to_owned(), expanded);
+                continue;
+            };
+            let expanded = stage.expanded(&value);
+            stage.variables.insert(name.to_owned(), expanded);
+            let step = Step::Arg(name.to_owned(), value);
+            self.push(line, vec![step]);
         }
         Ok(())
     }
 
-    fn run(&self, rest: &str) -> Result<Step, String> {
-        let command =
-            without_flags(rest, |flag| match flag.split_once('=').unwrap_or((flag, "")) {
-                ("--network", "default") | ("--security", "sandbox") => Ok(()),
-                (flag, _) => Err(format!("RUN {flag} is not supported")),
-            })?;
-        if command.is_empty() {
-            return Err("RUN names no command".to_owned());
-        }
-        refuse_here_document("RUN", command)?;
-        let command = match (&self.shell, serde_json::from_str::<Vec<String>>(command)) {
-            (Some(shell), Err(_)) => {
-                let words = shell.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
-                format!("{words} {}", quote(command))
-            }
-            _ => self::shell(command),
-        };
-        Ok(Step::Run { command, user: None })
-    }
-
-    fn copy(&self, name: &str, rest: &str) -> Result<Vec<Step>, String> {
+    fn copy(&mut self, name: &str, rest: &str) -> Result<Vec<Step>, String> {
         let Some(hash) = &self.inputs.files else {
             return Err(format!(
                 "{name} is not supported: this server receives no files with a Dockerfile; write them \
                  with RUN, or upload them into a sandbox and create a snapshot of it"
             ));
         };
-        let (mut owner, mut mode) = (None, None);
+        let (mut owner, mut mode, mut stage) = (None, None, None);
         let rest = without_flags(rest, |flag| {
             match flag.split_once('=').unwrap_or((flag, "")) {
                 ("--chown", value) => owner = Some(value.to_owned()),
@@ -229,13 +337,13 @@ impl DockerfileParser<'_> {
                 }
                 // Only concerns the cache of a builder with layers.
                 ("--link", _) => {}
-                ("--from", _) => {
-                    return Err(format!("{name} --from is not supported: there is one stage"));
-                }
+                ("--from", "") => return Err(format!("{name} --from names no stage")),
+                ("--from", value) if name == "COPY" => stage = Some(value.to_owned()),
                 (flag, _) => return Err(format!("{name} {flag} is not supported")),
             }
             Ok(())
         })?;
+        let hash = hash.clone();
         refuse_here_document(name, rest)?;
         let mut sources = match serde_json::from_str::<Vec<String>>(rest) {
             Ok(words) => words,
@@ -250,16 +358,40 @@ impl DockerfileParser<'_> {
             "ADD" => CopiedArchives::Extract,
             _ => CopiedArchives::Keep,
         };
+        let from = match stage {
+            Some(stage) => CopyFrom::Stage(self.copied_stage(&stage)?),
+            None => CopyFrom::Upload(hash),
+        };
         let step = |source: String| {
             if name == "ADD" && (source.contains("://") || source.starts_with("git@")) {
                 return Err("ADD of a URL is not supported; download it with RUN".to_owned());
             }
-            let (hash, target) = (hash.clone(), target.clone());
+            let (from, target) = (from.clone(), target.clone());
             let (owner, mode) = (owner.clone(), mode.clone());
-            Ok(Step::Copy(CopyStep { hash, source, target, owner, mode, archives }))
+            Ok(Step::Copy(CopyStep { from, source, target, owner, mode, archives }))
         };
         sources.into_iter().map(step).collect()
     }
+}
+
+/// The step of a `RUN`, with the words of `SHELL` if there was one.
+fn run(shell: Option<&[String]>, rest: &str) -> Result<Step, String> {
+    let command = without_flags(rest, |flag| match flag.split_once('=').unwrap_or((flag, "")) {
+        ("--network", "default") | ("--security", "sandbox") => Ok(()),
+        (flag, _) => Err(format!("RUN {flag} is not supported")),
+    })?;
+    if command.is_empty() {
+        return Err("RUN names no command".to_owned());
+    }
+    refuse_here_document("RUN", command)?;
+    let command = match (shell, serde_json::from_str::<Vec<String>>(command)) {
+        (Some(shell), Err(_)) => {
+            let words = shell.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+            format!("{words} {}", quote(command))
+        }
+        _ => self::shell(command),
+    };
+    Ok(Step::Run { command, user: None })
 }
 
 /// A port with its protocol.
@@ -435,10 +567,11 @@ mod tests {
                     ENTRYPOINT run it\n";
         let args = Env::from([("V".to_owned(), "$2".to_owned())]);
         let inputs = BuildInputs { files: Some("hash".to_owned()), args };
-        let Dockerfile { plan, record } = parse(dockerfile, &inputs).unwrap();
+        let Dockerfile { plan, record, stages } = parse(dockerfile, &inputs).unwrap();
+        assert_eq!(stages, []);
         assert_eq!(plan.base, Base::Image("alpine:3".to_owned()));
         let copy = |source: &str, target: &str| CopyStep {
-            hash: "hash".to_owned(),
+            from: CopyFrom::Upload("hash".to_owned()),
             source: source.to_owned(),
             target: target.to_owned(),
             owner: None,
@@ -474,6 +607,49 @@ mod tests {
     }
 
     #[test]
+    fn stages_are_based_on_others_and_copy_files_of_others() {
+        let dockerfile = "ARG V=1\nFROM base:$V AS Common\nARG V\nENV E=$V\nRUN common\nCMD [\"one\"]\n\
+                    FROM other\nARG V=3\nRUN unneeded\nFROM common AS make\nRUN make $E\n\
+                    FROM make AS test\nRUN test\n\
+                    FROM common\nCOPY --from=make /out /bin/\nCOPY --from=tools:2 /a /b /c\nCOPY --from=1 d e\n";
+        let inputs = BuildInputs { files: Some("hash".to_owned()), args: Env::new() };
+        let parsed = parse(dockerfile, &inputs).unwrap();
+        let names: Vec<_> = parsed.stages.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["common", "1", "make", "test", "tools:2"]);
+        assert_eq!(parsed.needed(), BTreeSet::from([1, 2, 4]));
+        assert_eq!(parsed.steps(), 2 + 4 + 7);
+        let common = [
+            Step::Arg("V".to_owned(), "1".to_owned()),
+            Step::Env(vec![("E".to_owned(), "$V".to_owned())]),
+            run("common"),
+        ];
+        let make = &parsed.stages[2].plan;
+        assert_eq!(make.base, Base::Image("base:1".to_owned()));
+        assert_eq!(make.steps, [&common[..], &[run("make $E")]].concat());
+        assert_eq!(make.lines, [3, 4, 5, 11]);
+        let copy = |at, source: &str, target: &str| {
+            Step::Copy(CopyStep {
+                from: CopyFrom::Stage(at),
+                source: source.to_owned(),
+                target: target.to_owned(),
+                owner: None,
+                mode: None,
+                archives: CopiedArchives::Keep,
+            })
+        };
+        let copies = [
+            copy(2, "/out", "/bin/"),
+            copy(4, "/a", "/c/"),
+            copy(4, "/b", "/c/"),
+            copy(1, "d", "e"),
+        ];
+        assert_eq!(parsed.plan.steps, [&common[..], &copies].concat());
+        // The program of the stage that the last one is based on.
+        assert_eq!(parsed.record.command, text(&["one"]));
+        assert_eq!(parsed.plan.start.as_deref(), Some("'one'"));
+    }
+
+    #[test]
     fn an_unsupported_dockerfile_is_refused_with_the_line_number() {
         let refused = |text: &str, files: Option<&str>, expected: &str| {
             let inputs = BuildInputs { files: files.map(str::to_owned), args: Env::new() };
@@ -484,10 +660,13 @@ mod tests {
         check("", "line 1: FROM is missing");
         check("RUN true", "line 1: RUN comes before FROM");
         check("FROM scratch", "line 1: FROM scratch is not supported");
-        check("FROM a\n\nFROM b", "line 3: multi-stage builds");
+        refused("FROM a\n\nFROM b", None, "line 3: more than one stage is not supported here");
+        check("FROM a b", "line 1: FROM is followed by an image, and AS");
+        check("FROM a\nCOPY --from=1 a b", "line 2: there is no stage 1 before this one");
+        check("FROM a AS b\nADD --from=b a c", "line 2: ADD --from is not supported");
         refused("FROM a\nCOPY a b", None, "line 2: COPY is not supported");
         check("FROM a\nCOPY a", "line 2: COPY needs a source and a target");
-        check("FROM a\n\nCOPY --from=x a b", "line 3: COPY --from is not supported");
+        check("FROM a\n\nCOPY --from= a b", "line 3: COPY --from names no stage");
         check("FROM a\nADD https://a/b /", "line 2: ADD of a URL is not supported");
         check("FROM a\nRUN --mount=type=cache,target=/x y", "line 2: RUN --mount is not supported");
         check("FROM a\nRUN <<EOF\ntrue\nEOF", "line 2: RUN with a here-document");

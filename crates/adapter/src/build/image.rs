@@ -1,6 +1,6 @@
 //! Images built from Dockerfiles, for the native API.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     error::{Code, Problem},
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    dockerfile::{self, BuildInputs, Dockerfile, ImageRecord},
+    dockerfile::{self, BuildInputs, BuildStage, Dockerfile, ImageRecord},
     log::{BuildLog, Level},
     plan::{Base, MAX_SOURCE_BYTES, MAX_STEPS, Plan, StepSettings},
     run::{BASE, BuildRun, StepHost},
-    target::{BUILD_TIMEOUT, BuildTarget, ImageTarget, failed, sandbox_of},
+    target::{BUILD_TIMEOUT, BuildTarget, ImageTarget, failed, sandbox_of, sandbox_of_stage},
     template::snapshot_of,
     upload,
 };
@@ -25,7 +25,7 @@ use crate::{Adapter, origin::IMAGE_ORIGIN};
 use engine::sandbox::UNLIMITED_SESSION;
 use model::{
     Build, BuildId, BuildStatus, Env, ExpiryAction, Failure, Made, PortAccess, Sandbox,
-    SandboxState, Template, Timestamp,
+    SandboxState, Template, ThreadId, Timestamp,
 };
 use store::{SandboxRecord, ThreadChoices};
 
@@ -38,6 +38,13 @@ const MIB: u64 = 1 << 20;
 /// The provider of the sandboxes that images are built in. The root of a container has no capabilities, so it could not
 /// set the owner of a file; without a sandbox, steps would run on this machine itself.
 const IMAGE_PROVIDER: &str = "namespace";
+
+/// What a stage takes from its base.
+struct StageBase {
+    settings: StepSettings,
+    /// The configuration of the image.
+    config: Value,
+}
 
 /// The name of the files that were uploaded for a build.
 pub(super) fn uploaded(build: &BuildId) -> String {
@@ -83,11 +90,12 @@ impl Adapter {
         upload::receive(self, &hash, files).await?;
         let started = async {
             let (source, parsed) = self.uploaded_dockerfile(&new, &hash).await?;
-            let Dockerfile { plan, record } = parsed;
             let build =
                 Build { source: Some(source), ..Build::new(id.clone(), vec![], self.now().at) };
             let template = self.record_build(IMAGE_ORIGIN, &reference.to_string(), build).await?;
-            let target = ImageTarget { reference, record, files: hash.clone() };
+            let needed = parsed.needed();
+            let Dockerfile { plan, record, stages } = parsed;
+            let target = ImageTarget { reference, record, stages, needed, files: hash.clone() };
             let target = BuildTarget::Image(Box::new(target));
             self.start_build_of(target, &template.template_id, &id, plan, None).await
         };
@@ -117,7 +125,7 @@ impl Adapter {
         let inputs = BuildInputs { files: Some(hash.to_owned()), args: new.args.clone() };
         let parsed = dockerfile::parse(&text, &inputs)
             .map_err(|error| refused(format!("Dockerfile, {error}")))?;
-        if parsed.plan.steps.len() > MAX_STEPS {
+        if parsed.steps() > MAX_STEPS {
             return Err(refused(format!("a Dockerfile may have up to {MAX_STEPS} steps")));
         }
         Ok((text, parsed))
@@ -143,12 +151,59 @@ impl Adapter {
         plan: &Plan,
         log: &mut BuildLog,
     ) -> Result<(), Failure> {
+        let mut stages = BTreeMap::new();
+        for at in &target.needed {
+            let BuildStage { name, plan } = &target.stages[*at];
+            log.add(Level::Info, &format!("stage {name}"));
+            let id = sandbox_of_stage(build, *at);
+            let (stage, base) = self.stage_sandbox(build, id, plan, log).await?;
+            let mut run = BuildRun {
+                app: self,
+                host: StepHost::Image,
+                sandbox: &stage,
+                stages: &stages,
+                log,
+                settings: base.settings,
+            };
+            run.run_steps(plan).await?;
+            stages.insert(*at, stage);
+        }
+        let (sandbox, base) = self.stage_sandbox(build, sandbox_of(build), plan, log).await?;
+        let document = base.config;
+        let mut run = BuildRun {
+            app: self,
+            host: StepHost::Image,
+            sandbox: &sandbox,
+            stages: &stages,
+            log,
+            settings: base.settings,
+        };
+        run.run_steps(plan).await?;
+        let BuildRun { settings, log, .. } = run;
+        log.add(Level::Info, "storing the image");
+        let snapshot = snapshot_of(build);
+        let taken = self.leases.snapshot(&sandbox.thread.lease_id, &snapshot).await;
+        taken.map_err(|error| failed(Problem::from(error).detail()))?;
+        let config = image_config(document, &settings, &target.record, build, self.now().at);
+        let config = serde_json::to_vec(&config).expect("JSON is plain data");
+        let stored = self.state.images.commit(&snapshot, &target.reference, config).await;
+        stored.map_err(|error| failed(reason(&error)))
+    }
+
+    /// Creates the sandbox that the steps of a stage run in, from its base.
+    async fn stage_sandbox(
+        &self,
+        build: &BuildId,
+        id: ThreadId,
+        plan: &Plan,
+        log: &mut BuildLog,
+    ) -> Result<(SandboxRecord, StageBase), Failure> {
         let at_base = |message: String| Failure { message, step: Some(BASE.to_owned()) };
         let (Base::Image(name) | Base::Template(name)) = &plan.base;
         log.add(Level::Info, &format!("FROM {name}"));
         let base = self.base_image(name, log).await;
         let base = base.map_err(|error| at_base(reason(&error)))?;
-        let sandbox = self.image_sandbox(build, &base).await;
+        let sandbox = self.image_sandbox(build, id, &base).await;
         let sandbox = sandbox.map_err(|problem| at_base(problem.detail().to_owned()))?;
         let config = base.config.get("config").cloned().unwrap_or_default();
         let mut env: Env = base.settings.env.clone();
@@ -167,21 +222,8 @@ impl Adapter {
             cwd: directory.map_or("/".to_owned(), |path| path.to_string_lossy().into_owned()),
             user: user.to_owned(),
         };
-        let document = base.config.clone();
-        // The disk of the sandbox names the base, so it is not removed any longer.
-        drop(base);
-        let mut run =
-            BuildRun { app: self, host: StepHost::Image, sandbox: &sandbox, log, settings };
-        run.run_steps(plan).await?;
-        let BuildRun { settings, log, .. } = run;
-        log.add(Level::Info, "storing the image");
-        let snapshot = snapshot_of(build);
-        let taken = self.leases.snapshot(&sandbox.thread.lease_id, &snapshot).await;
-        taken.map_err(|error| failed(Problem::from(error).detail()))?;
-        let config = image_config(document, &settings, &target.record, build, self.now().at);
-        let config = serde_json::to_vec(&config).expect("JSON is plain data");
-        let stored = self.state.images.commit(&snapshot, &target.reference, config).await;
-        stored.map_err(|error| failed(reason(&error)))
+        // The disk of the sandbox names the base from now on, so the base is not removed.
+        Ok((sandbox, StageBase { settings, config: base.config.clone() }))
     }
 
     /// Finds or pulls the base of an image, and logs how far the pull is.
@@ -221,13 +263,14 @@ impl Adapter {
         })
     }
 
-    /// Creates the sandbox that the steps of an image run in. Its timeout deletes it in any case.
+    /// Creates a sandbox that steps of an image run in. Its timeout deletes it in any case.
     async fn image_sandbox(
         &self,
         build: &BuildId,
+        id: ThreadId,
         base: &BaseImage,
     ) -> Result<SandboxRecord, Problem> {
-        let (id, now) = (sandbox_of(build), self.now().at);
+        let now = self.now().at;
         let sandbox = Sandbox {
             thread_id: id.clone(),
             project_id: model::ProjectId::default_project(),

@@ -30,6 +30,8 @@ mod target;
 mod template;
 pub mod upload;
 
+use std::collections::BTreeMap;
+
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -276,6 +278,7 @@ impl Adapter {
             app: self,
             host: StepHost::Account,
             sandbox: &sandbox,
+            stages: &BTreeMap::new(),
             settings: StepSettings {
                 env,
                 args: Env::new(),

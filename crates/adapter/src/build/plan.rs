@@ -41,7 +41,7 @@ pub enum Step {
         /// The user, if not the one that earlier steps chose.
         user: Option<String>,
     },
-    /// Copies uploaded files.
+    /// Copies uploaded files, or those of an earlier stage.
     Copy(CopyStep),
     /// Sets variables for the following steps and for sandboxes.
     Env(Vec<(String, String)>),
@@ -53,12 +53,20 @@ pub enum Step {
     User(String),
 }
 
-/// Copies uploaded files to a path.
+/// Where the files of a step are copied from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopyFrom {
+    /// The archive that was uploaded with this hash.
+    Upload(String),
+    /// An earlier stage, by its place in the Dockerfile.
+    Stage(usize),
+}
+
+/// Copies files to a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStep {
-    /// The hash of the uploaded archive.
-    pub hash: String,
-    /// The path in the archive; may be a glob pattern.
+    pub from: CopyFrom,
+    /// The path in the archive or stage; may be a glob pattern.
     pub source: String,
     pub target: String,
     /// The owner of the copies; root by default.

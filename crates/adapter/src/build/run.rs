@@ -1,12 +1,12 @@
 //! Runs the steps of a build in its sandbox, one after the other.
 
-use std::{io::Read, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs::File, io::Read, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
 use super::{
     log::{BuildLog, Level, LineBuffer},
-    plan::{CopiedArchives, CopyStep, Plan, Step, StepSettings, expand},
+    plan::{CopiedArchives, CopyFrom, CopyStep, Plan, Step, StepSettings, expand},
     upload,
 };
 use crate::Adapter;
@@ -110,6 +110,8 @@ pub struct BuildRun<'a> {
     pub host: StepHost,
     /// The sandbox that the steps run in.
     pub sandbox: &'a SandboxRecord,
+    /// The sandboxes of the stages before this one, by the places of the stages.
+    pub stages: &'a BTreeMap<usize, SandboxRecord>,
     pub log: &'a mut BuildLog,
     pub settings: StepSettings,
 }
@@ -158,7 +160,7 @@ impl BuildRun<'_> {
                     StepHost::Account => program(self.sandbox, &self.settings, &user, command),
                     StepHost::Image => self.image_program(&user, command)?,
                 };
-                self.run_logged(start).await
+                self.run_logged(self.sandbox, start).await
             }
             Step::Env(pairs) => {
                 self.settings.set(pairs, outside);
@@ -232,13 +234,16 @@ impl BuildRun<'_> {
         expand(text, |name| env.get(name).or_else(|| args.get(name)).cloned())
     }
 
-    /// Copies uploaded files to their target.
+    /// Copies files to their target.
     async fn copy(&mut self, copy: &CopyStep) -> Result<(), String> {
-        let archive = self.archive(&copy.hash).await?;
         let source = absolute(&self.expanded(&copy.source), "/");
         let source = match source.trim_start_matches('/') {
             "" => ".",
             source => source,
+        };
+        let archive = match &copy.from {
+            CopyFrom::Upload(hash) => self.archive(hash).await?,
+            CopyFrom::Stage(at) => self.archive_of_stage(*at, source).await?,
         };
         let target = self.expanded(&copy.target);
         let is_below = target.ends_with('/') || target.ends_with("/.") || target == ".";
@@ -263,14 +268,35 @@ impl BuildRun<'_> {
     }
 
     /// Writes an uploaded archive into the sandbox, unless an earlier step did. Returns its path.
-    async fn archive(&mut self, hash: &str) -> Result<String, String> {
+    async fn archive(&self, hash: &str) -> Result<String, String> {
         let reason = |problem: Problem| problem.detail().to_owned();
-        let archive = format!("{BUILD_DIRECTORY}/{hash}");
+        let from = upload::path(&self.app.settings.home, hash).map_err(reason)?;
+        let file = File::open(&from)
+            .map_err(|_| "the files were not uploaded or have been removed; upload them again")?;
+        self.write_archive(hash, file).await
+    }
+
+    /// Packs files of an earlier stage, and writes the archive into the sandbox. Returns its path.
+    async fn archive_of_stage(&mut self, at: usize, source: &str) -> Result<String, String> {
+        let stage = self.stages.get(&at).ok_or("the stage was not built")?;
+        // No two steps copy from the same archive.
+        let name = format!("stage-{at}-{}", self.log.step().unwrap_or_default());
+        let packed = format!("{BUILD_DIRECTORY}/{name}");
+        self.run_in(stage, &helper()?, &["inside", "pack", source, &packed]).await?;
+        let path = relative(&packed).map_err(|error| error.to_string())?;
+        let files = self.app.sandbox_files(stage).await.map_err(|it| it.detail().to_owned())?;
+        let file = files.act(move |directory| Ok(directory.read(&path)?.0));
+        let file = file.await.map_err(|error| error.to_string())?;
+        let archive = self.write_archive(&name, file).await?;
+        Ok(archive)
+    }
+
+    /// Writes an archive into the sandbox, unless an earlier step did. Returns its path.
+    async fn write_archive(&self, name: &str, mut file: File) -> Result<String, String> {
+        let reason = |problem: Problem| problem.detail().to_owned();
+        let archive = format!("{BUILD_DIRECTORY}/{name}");
         let path = relative(&archive).map_err(|error| error.to_string())?;
         let files = self.app.sandbox_files(self.sandbox).await.map_err(reason)?;
-        let from = upload::path(&self.app.settings.home, hash).map_err(reason)?;
-        let mut file = std::fs::File::open(&from)
-            .map_err(|_| "the files were not uploaded or have been removed; upload them again")?;
         let written = files.act(move |directory| {
             if directory.stat(&path).is_ok() {
                 return Ok(());
@@ -292,23 +318,33 @@ impl BuildRun<'_> {
     /// Runs programs as root in the root directory, each only if the one before succeeded.
     async fn run(&mut self, programs: &[(&str, &[&str])]) -> Result<(), String> {
         for (cmd, args) in programs {
-            let config = Config {
-                cmd: (*cmd).to_owned(),
-                args: args.iter().map(|word| (*word).to_owned()).collect(),
-                envs: Env::new(),
-                cwd: Some("/".to_owned()),
-            };
-            let start =
-                Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None };
-            self.run_logged(start).await?;
+            self.run_in(self.sandbox, cmd, args).await?;
         }
         Ok(())
     }
 
+    /// Runs a program as root in the root directory of a sandbox.
+    async fn run_in(
+        &mut self,
+        sandbox: &SandboxRecord,
+        cmd: &str,
+        args: &[&str],
+    ) -> Result<(), String> {
+        let config = Config {
+            cmd: cmd.to_owned(),
+            args: args.iter().map(|word| (*word).to_owned()).collect(),
+            envs: Env::new(),
+            cwd: Some("/".to_owned()),
+        };
+        let start =
+            Start { config, tag: None, stdin: false, timeout: Some(STEP_TIMEOUT), pty: None };
+        self.run_logged(sandbox, start).await
+    }
+
     /// Runs a program to its end and writes its output to the log.
-    async fn run_logged(&mut self, start: Start) -> Result<(), String> {
+    async fn run_logged(&mut self, sandbox: &SandboxRecord, start: Start) -> Result<(), String> {
         let reason = |problem: Problem| problem.detail().to_owned();
-        let process = self.app.start_process(self.sandbox, start).await.map_err(reason)?;
+        let process = self.app.start_process(sandbox, start).await.map_err(reason)?;
         let mut output = StepOutput::of(self.app, process);
         while let Some(piece) = output.next().await {
             if let Some(end) = output.log(self.log, piece) {

@@ -1,8 +1,11 @@
 //! What the result of a build becomes: a snapshot for the sandboxes of a vendor's API, or an image.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use super::{dockerfile::ImageRecord, template::snapshot_of};
+use super::{
+    dockerfile::{BuildStage, ImageRecord},
+    template::snapshot_of,
+};
 use crate::vendor::VendorApi;
 use machine::ImageReference;
 use model::{BuildId, Failure, ThreadId};
@@ -19,6 +22,9 @@ pub(super) enum BuildTarget {
 pub(super) struct ImageTarget {
     pub(super) reference: ImageReference,
     pub(super) record: ImageRecord,
+    /// The stages before the last, and those of them that are built.
+    pub(super) stages: Vec<BuildStage>,
+    pub(super) needed: BTreeSet<usize>,
     /// The hash of the uploaded files.
     pub(super) files: String,
 }
@@ -30,4 +36,9 @@ pub(super) fn failed(message: impl Into<String>) -> Failure {
 /// The sandbox that the steps of a build run in.
 pub(super) fn sandbox_of(build: &BuildId) -> ThreadId {
     snapshot_of(build).parse().expect("a uuid is an id")
+}
+
+/// The sandbox of a stage before the last.
+pub(super) fn sandbox_of_stage(build: &BuildId, at: usize) -> ThreadId {
+    format!("{}-{at}", snapshot_of(build)).parse().expect("a uuid and a number are an id")
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Read, Seek};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -119,14 +119,15 @@ impl FileCopy<'_> {
     }
 }
 
-/// The files that a source names, in order.
-fn find(files: &Path, source: &str) -> io::Result<Vec<PathBuf>> {
+/// The files that a source names, in order. Other file systems below `files` are not searched.
+pub(super) fn find(files: &Path, source: &str) -> io::Result<Vec<PathBuf>> {
     let plain = Path::new(source);
     let is_inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if plain.components().all(is_inside) && files.join(plain).symlink_metadata().is_ok() {
         return Ok(vec![files.join(plain)]);
     }
     let mut found = Vec::new();
+    let device = files.metadata()?.dev();
     let mut open = vec![PathBuf::new()];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(files.join(&directory))? {
@@ -134,7 +135,7 @@ fn find(files: &Path, source: &str) -> io::Result<Vec<PathBuf>> {
             let path = directory.join(entry.file_name());
             if path.to_str().is_some_and(|path| path_matches(source, path)) {
                 found.push(files.join(&path));
-            } else if entry.file_type()?.is_dir() {
+            } else if entry.file_type()?.is_dir() && entry.metadata()?.dev() == device {
                 open.push(path);
             }
         }

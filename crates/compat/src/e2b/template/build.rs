@@ -15,7 +15,7 @@ use crate::e2b::{E2bApi, E2bJson, E2bRefusal, bad};
 use adapter::{
     Adapter,
     build::{
-        plan::{Base, CopiedArchives, CopyStep, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
+        plan::{Base, CopiedArchives, CopyFrom, CopyStep, MAX_SOURCE_BYTES, MAX_STEPS, Plan, Step},
         split_tag,
     },
     vendor::{self, VendorApi},
@@ -105,7 +105,9 @@ impl StepRequest {
             "ENV" => return Err("ENV needs names and values".to_owned()),
             "ARG" => Step::Arg(required(0)?, given(1).unwrap_or_default()),
             "COPY" | "ADD" => Step::Copy(CopyStep {
-                hash: files_hash.ok_or(format!("{kind} names no uploaded files"))?,
+                from: CopyFrom::Upload(
+                    files_hash.ok_or(format!("{kind} names no uploaded files"))?,
+                ),
                 source: required(0)?,
                 target: required(1)?,
                 owner: given(2),
