@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     extract::{Extension, State},
     http::{HeaderMap, header},
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
@@ -187,7 +187,7 @@ async fn run(
         OutputDelivery::Stream => follow(app, terminal, execution).await,
         OutputDelivery::Receipt => {
             let receipt = receipt::wait(&mut execution, yield_after).await?;
-            Ok(axum::Json(CommandReceipt::new(receipt, &terminal, Secrets::Masked)).into_response())
+            receipt::respond(receipt, &terminal).await
         }
     }
 }

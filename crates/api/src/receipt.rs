@@ -22,6 +22,9 @@ use super::{
 /// Most bytes of each stream in a receipt; `/output` has the rest.
 pub(super) const MAX_RECEIPT_OUTPUT_BYTES: u64 = 1 << 20;
 
+/// Most output that is written as JSON between other work.
+const MAX_QUICK_BYTES: usize = 256 << 10;
+
 /// The receipt of a command.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CommandReceipt {
@@ -156,6 +159,19 @@ fn text_or_base64(mut bytes: Vec<u8>, end: OutputEnd) -> (Option<String>, Option
     }
 }
 
+/// The response with a receipt. A long one is written on a thread of its own, because it would delay other requests.
+pub(super) async fn respond(receipt: Receipt, terminal: &Terminal) -> Result<Response, Problem> {
+    let write = |receipt, terminal: &Terminal| {
+        axum::Json(CommandReceipt::new(receipt, terminal, Secrets::Masked)).into_response()
+    };
+    if receipt.stdout.len() + receipt.stderr.len() <= MAX_QUICK_BYTES {
+        return Ok(write(receipt, terminal));
+    }
+    let terminal = terminal.clone();
+    let written = base::task::blocking(move || write(receipt, &terminal)).await;
+    written.map_err(|error| Problem::internal("write a receipt", &error))
+}
+
 /// Reads the receipt of a command with the first bytes of its output.
 pub(super) async fn read_receipt(
     app: &App,
@@ -190,8 +206,7 @@ pub(super) async fn of_started(
     }
     if let Some(mut execution) = app.terminals.follow(terminal, &id).await {
         let receipt = wait(&mut execution, yield_after).await?;
-        let receipt = CommandReceipt::new(receipt, terminal, Secrets::Masked);
-        return Ok(Some(axum::Json(receipt).into_response()));
+        return respond(receipt, terminal).await.map(Some);
     }
     let command = app.store.command(&id).await?.ok_or_else(|| Problem::missing("command", &id))?;
     let receipt = read_receipt(app, command, terminal, Secrets::Masked).await?;

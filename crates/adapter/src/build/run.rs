@@ -287,8 +287,7 @@ impl BuildRun<'_> {
         let files = self.app.sandbox_files(stage).await.map_err(|it| it.detail().to_owned())?;
         let file = files.act(move |directory| Ok(directory.read(&path)?.0));
         let file = file.await.map_err(|error| error.to_string())?;
-        let archive = self.write_archive(&name, file).await?;
-        Ok(archive)
+        self.write_archive(&name, file).await
     }
 
     /// Writes an archive into the sandbox, unless an earlier step did. Returns its path.
