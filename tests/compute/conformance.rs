@@ -121,6 +121,7 @@ fn cases(beside: Beside) -> Vec<Value> {
     // One case, to reproduce its failure.
     if let Ok(name) = std::env::var("STEAD_CASE") {
         all.retain(|case| case["name"] == name);
+        assert!(!all.is_empty(), "no case is called {name}");
         return all;
     }
     let (part, of) = match beside {
