@@ -35,7 +35,9 @@ class Http:
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.address[0]}:{self.address[1]}\r\n{self.fixed}{headers}"
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
-        if select.select([self.socket], [], [], 0)[0]:
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        if poll.poll(0):
             # The server has closed the idle connection.
             self.socket.close()
             self.socket, self.buffer = dial(self.address), b""
