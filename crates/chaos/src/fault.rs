@@ -339,7 +339,14 @@ impl Injector {
         std::thread::sleep(duration);
         server.kill();
         signal(tracer.id().cast_signed(), Signal::TERM);
-        let _ = tracer.wait();
+        let deadline = Instant::now() + TARGET_TIMEOUT;
+        while tracer.try_wait()?.is_none() {
+            // It can wait forever for a first process of a sandbox that has ended.
+            if Instant::now() > deadline {
+                let _ = tracer.kill();
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
         server.restart()?;
         let failed = fs::read_to_string(&trace).is_ok_and(|text| text.contains("(INJECTED)"));
         let missed = Injection::Missed("nothing was synced, or strace could not attach");

@@ -281,7 +281,7 @@ impl ChaosClient {
         if receipt["status"] != "finished" || receipt["exit_code"] != 0 {
             return;
         }
-        let found = self.names_in(&self.own.name, &path);
+        let found = self.names_in(&self.own.name, &path, "");
         for difference in ledger.compare(&found) {
             let detail = format!("{difference}; eof {eof:?}, receipt {receipt}");
             self.world.report.violation("fed input", &command, detail);
@@ -469,7 +469,7 @@ impl ChaosClient {
 
     pub(super) fn verify_own(&mut self) {
         self.verify_shares();
-        let found = self.names_in(&self.own.name, &plan::file("typed", self.index));
+        let found = self.names_in(&self.own.name, &plan::file("typed", self.index), "");
         for difference in self.own_state.typed.compare(&found) {
             self.world.report.violation("typed input", &self.own.name, difference);
         }
