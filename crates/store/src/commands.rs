@@ -214,6 +214,18 @@ impl Store {
         .await
     }
 
+    /// Returns the commands of all terminals that are not known to have started.
+    pub async fn queued_commands(&self) -> Result<Vec<Command>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT * FROM commands
+                 WHERE status IN ('queued', 'running') AND status = 'queued'",
+            )?;
+            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+        })
+        .await
+    }
+
     /// Returns the history of a terminal, newest first.
     pub async fn commands(
         &self,

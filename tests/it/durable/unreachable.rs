@@ -218,3 +218,43 @@ fn a_thread_whose_host_is_stopped_can_be_deleted() {
     });
     client.get("/api/threads/stuck").expect(404);
 }
+
+/// A command of a killed server that did not reach its stopped host ends at the next start, and not only when its caller
+/// repeats the request.
+#[test]
+fn a_command_that_never_reached_its_host_ends_at_the_next_start() {
+    let home = Home::new();
+    let mut server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "stuck", "KEPT=stuck");
+    let stopped = Stopped::of(&home, &client, "stuck");
+    let body = json!({"command": "true", "timeout_ms": 2000});
+    assert_eq!(client.post("/api/threads/stuck/exec", body).problem(503), "unreachable");
+    is_unreachable(&client, "stuck");
+    let refused = client
+        .request("POST", "/api/threads/stuck/exec")
+        .header("Idempotency-Key", "never-received")
+        .json(&json!({"command": "echo never", "timeout_ms": 2000}))
+        .send();
+    assert_eq!(refused.problem(503), "unreachable");
+    server.kill_and_start(&home);
+    drop(stopped);
+    let client = server.client();
+    responds_again(&client, "stuck");
+    let terminal = client.get("/api/threads/stuck/terminal").expect(200);
+    let listed = format!("/api/terminals/{}/commands", terminal["terminal_id"].as_str().unwrap());
+    let never = wait_for("the command to end", || {
+        let commands = client.get(&listed).expect(200);
+        let items = commands["items"].as_array().unwrap();
+        let never = items.iter().find(|it| it["command"] == "echo never").cloned();
+        match never {
+            Some(it) if ["queued", "running"].contains(&it["status"].as_str().unwrap()) => Err(it),
+            other => Ok(other),
+        }
+    });
+    let status = never.map(|it| it["status"].clone());
+    assert!(
+        status.as_ref().is_some_and(|it| it == "not_started" || it == "cancelled"),
+        "{status:?}"
+    );
+}

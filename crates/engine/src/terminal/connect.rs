@@ -12,7 +12,7 @@ use crate::lease::{LeaseError, RunningInstance};
 use base::event::EventKind;
 use base::lock::locked;
 use base::outbound::bounded;
-use model::{InstanceId, LeaseId, LeaseState};
+use model::{InstanceId, Lease, LeaseId, LeaseState};
 use provider::ProviderError;
 
 /// How long one attempt to reach an unreachable host waits for its greeting. A host that is resumed in that
@@ -179,7 +179,11 @@ impl Terminals {
     /// Returns whether the host of a lease is behind a network, where short outages are normal.
     pub(super) async fn is_remote(&self, lease: &LeaseId) -> bool {
         let lease = self.0.store.lease(lease).await.ok().flatten();
-        lease.is_some_and(|lease| self.0.leases.reconnect_timeout(&lease) > LOCAL_RECONNECT_TIMEOUT)
+        lease.is_some_and(|lease| self.is_behind_network(&lease))
+    }
+
+    pub(super) fn is_behind_network(&self, lease: &Lease) -> bool {
+        self.0.leases.reconnect_timeout(lease) > LOCAL_RECONNECT_TIMEOUT
     }
 
     /// Reconnects after a broken connection. If the host is gone, its shells are lost.

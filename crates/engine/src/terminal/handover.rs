@@ -154,15 +154,25 @@ impl Terminals {
         command: &Command,
     ) -> Result<bool, TerminalError> {
         if command.status != CommandStatus::Queued {
-            return Ok(false);
+            return Ok(command.status == CommandStatus::NotStarted);
         }
-        // Afterwards all commands of the host are known here.
         let live = self.live(terminal).await;
         self.ensure_shell_retrying(terminal, &live, Resume::Yes).await?;
+        self.end_unreceived(command).await
+    }
+
+    /// Records a stored command as not started if its host never received it; returns whether it did not start. The host
+    /// has been adopted, so that all its commands are known here.
+    pub(super) async fn end_unreceived(&self, command: &Command) -> Result<bool, TerminalError> {
         if self.0.flights.command(&command.command_id).is_some() || self.began(command).await {
             return Ok(false);
         }
-        self.end_as(command, CommandEnd::NotStarted).await;
+        // Its host may have reported its end since the row was read.
+        match self.0.store.command(&command.command_id).await?.map(|stored| stored.status) {
+            Some(CommandStatus::Queued) => self.end_as(command, CommandEnd::NotStarted).await,
+            Some(CommandStatus::NotStarted) => {}
+            _ => return Ok(false),
+        }
         Ok(true)
     }
 

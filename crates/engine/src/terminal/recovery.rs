@@ -8,7 +8,7 @@
 //! ```
 //! One lease never waits for another: each host has a recovery task of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,15 +58,23 @@ impl Terminals {
         for terminal in self.0.store.live_terminals().await? {
             leases.entry(terminal.lease_id.clone()).or_default().push(terminal);
         }
+        // Those of the server before, which may not have reached their hosts.
+        let mut queued = self.0.store.queued_commands().await?;
+        // By one query: while hosts are contacted, every query waits its turn.
+        let unsettled = self.0.store.unsettled_leases().await?.into_iter();
+        let remote: HashSet<LeaseId> =
+            unsettled.filter(|it| self.is_behind_network(it)).map(|it| it.lease_id).collect();
         let permits = Arc::new(Semaphore::new(CONCURRENT_RECOVERIES));
         let (left, all) = watch::channel(leases.len());
         for (lease, terminals) in leases {
             let (done, first_attempt) = watch::channel(false);
-            if !self.is_remote(&lease).await {
+            if !remote.contains(&lease) {
                 let mut settling = self.0.settling.lock();
                 settling.insert(lease.clone(), first_attempt);
             }
             let (this, permits, left) = (self.clone(), permits.clone(), left.clone());
+            let is_here = |id: &TerminalId| terminals.iter().any(|it| it.terminal_id == *id);
+            let queued: Vec<_> = queued.extract_if(.., |it| is_here(&it.terminal_id)).collect();
             self.0.tasks.spawn(async move {
                 let permit = permits.acquire_owned().await;
                 let tried = || {
@@ -78,6 +86,11 @@ impl Terminals {
                     left.send_modify(|left| *left -= 1);
                 };
                 this.reconnect(None, None, &lease, terminals, tried).await;
+                for command in queued {
+                    if this.is_alive(&command.terminal_id).await {
+                        let _ = this.end_unreceived(&command).await;
+                    }
+                }
             });
         }
         Ok(Recovery { left: all })
