@@ -48,7 +48,7 @@ fn end(server: &Server, home: &Home, engine: &Engine, threads: &[&str]) {
 fn a_container_has_no_privileges_and_cannot_see_the_machine() {
     for (name, engine) in engines() {
         let home = Home::new();
-        let server = serve(&home, engine);
+        let server = serve_with(&home, engine, &["--set", "sandbox.capabilities=none"]);
         let mine = |command: &str| stdout(&server, "inside", command);
         let status = mine(
             "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status",

@@ -62,32 +62,36 @@ fn probe_all(name: &str, arguments: &[&str], except: &[&str]) {
     assert!(PROBES.len() >= 200, "{} probes", PROBES.len());
 }
 
+/// What root may do to its own files and users; the tests in `root` check that the machine is not affected.
+const OWN: [&str; 20] = [
+    "the machine's password hashes",
+    "the machine's rules for sudo",
+    "write a program of the machine",
+    "replace a program of the machine",
+    "chroot",
+    "a set-user-id file in the workspace",
+    "a set-group-id file in the workspace",
+    "fchmodat with set-id bits",
+    "open with set-id bits",
+    "openat with set-id bits",
+    "creat with set-id bits",
+    "mknod with set-id bits",
+    "any capability",
+    "new privileges",
+    "become another user",
+    "su and sudo",
+    "other groups",
+    "give a file away",
+    "a set-user-id program",
+    "keep capabilities over a change of user",
+];
+
+/// Unless the engine maps users, user 0 of a container is user 0 of the machine, with capabilities over its own files only.
+const USER_OF_THE_MACHINE: &str = "a user of the machine";
+
 #[test]
 fn no_probe_breaches_a_sandbox() {
-    // Root may change its own files and users; the tests in `root` check that the machine is not affected.
-    let own = [
-        "the machine's password hashes",
-        "the machine's rules for sudo",
-        "write a program of the machine",
-        "replace a program of the machine",
-        "chroot",
-        "a set-user-id file in the workspace",
-        "a set-group-id file in the workspace",
-        "fchmodat with set-id bits",
-        "open with set-id bits",
-        "openat with set-id bits",
-        "creat with set-id bits",
-        "mknod with set-id bits",
-        "any capability",
-        "new privileges",
-        "become another user",
-        "su and sudo",
-        "other groups",
-        "give a file away",
-        "a set-user-id program",
-        "keep capabilities over a change of user",
-    ];
-    probe_all("namespace", &[], &own);
+    probe_all("namespace", &[], &OWN);
 }
 
 #[test]
@@ -108,9 +112,18 @@ fn no_probe_breaches_runc() {
 fn no_probe_breaches_a_container() {
     for (name, engine) in engines() {
         let host = format!("docker.host={}", engine.address());
-        // Unless the engine maps users, user 0 inside is user 0 of the machine, without capabilities.
-        let except = ["a user of the machine"];
+        let except = [&OWN[..], &[USER_OF_THE_MACHINE]].concat();
         probe_all(name, &["--provider", "docker", "--set", &host], &except);
+    }
+}
+
+#[test]
+fn no_probe_breaches_a_container_without_capabilities() {
+    for (name, engine) in engines() {
+        let host = format!("docker.host={}", engine.address());
+        let arguments =
+            ["--provider", "docker", "--set", &host, "--set", "sandbox.capabilities=none"];
+        probe_all(name, &arguments, &[USER_OF_THE_MACHINE]);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::machine::small_root;
 use crate::world::{Sandbox, World};
-use harness::{Client, Home, Server, has_sandboxes, run};
+use harness::{Client, Home, Server, engines, has_sandboxes, run};
 
 /// The first user id of directories that sandboxes share with the machine.
 const SHARED_USERS: u32 = 0xc000_0000;
@@ -42,9 +42,27 @@ fn workspace(world: &World) -> PathBuf {
     world.home.path().join("workspaces/default-00000000/repo")
 }
 
+/// The same with each container engine on this machine.
+fn container_worlds() -> impl Iterator<Item = World> {
+    engines().into_iter().filter_map(|(_, engine)| {
+        let host = format!("docker.host={}", engine.address());
+        let egress = ["--set", "sandbox.egress=none", "--set", "sandbox.disk=128m"];
+        World::new(&[&["--provider", "docker", "--set", &host], &egress[..]].concat())
+    })
+}
+
 #[test]
 fn root_manages_users_and_owners() {
     let Some(world) = world() else { return };
+    manage_users_and_owners(&world);
+}
+
+#[test]
+fn root_of_a_container_manages_users_and_owners() {
+    container_worlds().for_each(|world| manage_users_and_owners(&world));
+}
+
+fn manage_users_and_owners(world: &World) {
     let sandbox = world.sandbox("root");
     let check = |command: &str, expected: &str| {
         let receipt = sandbox.receipt(command);
@@ -85,6 +103,15 @@ const INSTALLED: &str = "install ok installed\n4755\nprobe\n";
 #[test]
 fn an_installed_package_stays_in_its_sandbox_and_its_copies() {
     let Some(world) = world() else { return };
+    install_a_package(&world);
+}
+
+#[test]
+fn an_installed_package_stays_in_its_container_and_its_copies() {
+    container_worlds().for_each(|world| install_a_package(&world));
+}
+
+fn install_a_package(world: &World) {
     if !std::path::Path::new("/var/lib/dpkg").is_dir() {
         eprintln!("skipped: this machine has no dpkg");
         return;
@@ -122,17 +149,26 @@ fn an_installed_package_stays_in_its_sandbox_and_its_copies() {
 #[test]
 fn set_id_files_in_a_workspace_give_no_right_on_the_machine() {
     let Some(world) = world() else { return };
+    create_set_id_files(&world);
+}
+
+#[test]
+fn set_id_files_of_a_container_give_no_right_on_the_machine() {
+    container_worlds().for_each(|world| create_set_id_files(&world));
+}
+
+fn create_set_id_files(world: &World) {
     let client = world.server.client();
     // The workspace is used without capabilities first, so its files belong to the users of the machine.
     client.put("/api/threads/old", json!({"sandbox": {"capabilities": "none"}})).expect(201);
     assert_eq!(output(&client, "old", "mkdir d; echo old > d/f; stat -c %u:%g d/f"), "0:0\n");
-    assert_eq!(fs::metadata(workspace(&world).join("d/f")).unwrap().uid(), 0);
+    assert_eq!(fs::metadata(workspace(world).join("d/f")).unwrap().uid(), 0);
     let sandbox = world.sandbox("root");
     let script = "cp /bin/true s && chmod 6755 s && stat -c %a:%u:%g s; echo new >> d/f; \
                   touch u && chown 1000:100 u; setcap cap_sys_admin+ep s 2>/dev/null && echo SETCAP";
     assert_eq!(sandbox.run(script), "6755:0:0\n");
     for (name, user, group) in [("s", 0, 0), ("d/f", 0, 0), ("u", 1000, 100), ("", 0, 0)] {
-        let kind = fs::metadata(workspace(&world).join(name)).unwrap();
+        let kind = fs::metadata(workspace(world).join(name)).unwrap();
         assert!(kind.uid() >= SHARED_USERS && kind.gid() >= SHARED_USERS, "{name}: {kind:?}");
         assert_eq!((kind.uid() % 65_536, kind.gid() % 65_536), (user, group), "{name}");
     }
@@ -144,7 +180,7 @@ fn set_id_files_in_a_workspace_give_no_right_on_the_machine() {
     client.delete("/api/threads/old").expect_success();
     client.put("/api/threads/none", json!({"sandbox": {"capabilities": "none"}})).expect(201);
     assert_eq!(output(&client, "none", after), "0\nold\nnew\n644:0\n");
-    assert!(fs::metadata(workspace(&world).join("d/g")).unwrap().uid() >= SHARED_USERS);
+    assert!(fs::metadata(workspace(world).join("d/g")).unwrap().uid() >= SHARED_USERS);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! and `kind` is the trait for their differences. Both use the modules below; neither uses the other.
 
 mod blocking;
+mod capabilities;
 mod disk;
 mod disk_governor;
 pub mod docker;
@@ -22,6 +23,8 @@ pub mod namespace;
 mod network;
 mod pool;
 mod port;
+mod private_programs;
+mod program_layers;
 mod programs;
 mod quota;
 mod sandbox_images;

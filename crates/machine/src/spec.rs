@@ -49,7 +49,7 @@ pub enum SandboxCapabilities {
 }
 
 impl SandboxCapabilities {
-    fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self::None
     }
 }

@@ -35,8 +35,8 @@ const ACCOUNT_VARIABLES: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_READ_LINES: usize = 500;
 const MIB: u64 = 1 << 20;
-/// The provider of the sandboxes that images are built in. The root of a container has no capabilities, so it could not
-/// set the owner of a file; without a sandbox, steps would run on this machine itself.
+/// The provider of the sandboxes that images are built in. The disk of a container lies over an image of its engine, so it
+/// is no layer of ours; without a sandbox, steps would run on this machine itself.
 const IMAGE_PROVIDER: &str = "namespace";
 
 /// What a stage takes from its base.

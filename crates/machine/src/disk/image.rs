@@ -18,11 +18,12 @@ use rustix::fs::SeekFrom;
 
 use super::{skeleton, system_files};
 use crate::files::{remove, remove_all};
+use crate::spec::SandboxCapabilities;
 use crate::sys;
 use crate::tools::{make_ext4, run_tool};
 
 /// The initial content of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DiskBase {
     /// A small root for this machine's programs.
     Machine,
@@ -30,6 +31,28 @@ pub(crate) enum DiskBase {
     System,
     /// No files: they come from an image.
     Image,
+}
+
+impl DiskBase {
+    /// The files of a sandbox with this machine's programs.
+    pub(crate) fn of_machine(capabilities: SandboxCapabilities) -> Self {
+        match capabilities {
+            SandboxCapabilities::Root => Self::System,
+            SandboxCapabilities::None => Self::Machine,
+        }
+    }
+
+    /// Writes the files to a directory. Blocking.
+    pub(crate) fn furnish(self, root: &Path) -> io::Result<()> {
+        match self {
+            Self::Machine => skeleton::furnish(root),
+            Self::System => {
+                skeleton::furnish(root)?;
+                system_files::furnish(root)
+            }
+            Self::Image => Ok(()),
+        }
+    }
 }
 
 /// The extension of a file that is still being written.
@@ -47,14 +70,7 @@ pub(super) fn make_template(base: DiskBase, bytes: u64, image: &Path) -> io::Res
     let root = files.join("root");
     skeleton::make_dir_with_mode(&root, 0o755)?;
     skeleton::make_dir_with_mode(&files.join("work"), 0o755)?;
-    match base {
-        DiskBase::Machine => skeleton::furnish(&root)?,
-        DiskBase::System => {
-            skeleton::furnish(&root)?;
-            system_files::furnish(&root)?;
-        }
-        DiskBase::Image => {}
-    }
+    base.furnish(&root)?;
     let file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.set_len(bytes)?;

@@ -1,8 +1,9 @@
 //! The request that creates a container.
 //!
 //! Pure. The engine creates the namespaces and a read-only root, sets the limits and drops all capabilities.
-//! The launcher mounts the lease's disk over that root and connects the network. The host's socket and the
-//! terminals' directories are handed to process 1 as descriptors: they are not mounted.
+//! Process 1 gets those of its settings in a user namespace of its own. The launcher mounts the lease's disk over that
+//! root and connects the network. The host's socket and the terminals' directories are handed to process 1 as
+//! descriptors: they are not mounted.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub(super) struct ContainerPlan<'a> {
     pub(super) kind: EngineKind,
     /// The user and group of process 1 until it becomes the host, which is user 0.
     pub(super) user: u32,
+    /// What the host and its programs have in the container's own user namespace. The engine gives process 1 none.
+    pub(super) capabilities: SandboxCapabilities,
 }
 
 /// Processes of one user; the limit of the container is a separate one.
@@ -67,7 +70,7 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
         "enter".to_owned(),
         format!("{HANDOFF_INSIDE}/{HANDOFF}"),
     ];
-    command.extend(layout::host_arguments(plan.label, SandboxCapabilities::None));
+    command.extend(layout::host_arguments(plan.label, plan.capabilities));
     ContainerCreateBody {
         hostname: Some("stead".into()),
         user: Some(format!("{0}:{0}", plan.user)),
@@ -89,7 +92,12 @@ pub(super) fn body(plan: &ContainerPlan<'_>) -> ContainerCreateBody {
 fn host_config(plan: &ContainerPlan<'_>) -> HostConfig {
     let memory = i64::try_from(plan.spec.memory).unwrap_or(i64::MAX);
     let masked: Vec<String> = MASKED.iter().chain(&MASKED_SYS).map(|p| (*p).to_owned()).collect();
-    let mut security = vec!["no-new-privileges".into(), format!("seccomp={}", plan.seccomp)];
+    let mut security = vec![format!("seccomp={}", plan.seccomp)];
+    match plan.capabilities {
+        SandboxCapabilities::None => security.push("no-new-privileges".into()),
+        // `su` and `sudo` need set-id programs.
+        SandboxCapabilities::Root => {}
+    }
     match plan.kind {
         EngineKind::Docker => {}
         // Podman ignores `masked_paths`.
@@ -191,6 +199,10 @@ mod tests {
     use super::*;
 
     fn request() -> Value {
+        request_with(SandboxCapabilities::None)
+    }
+
+    fn request_with(capabilities: SandboxCapabilities) -> Value {
         let spec = SandboxSpec::default_for(4 << 30, 2);
         let body = body(&ContainerPlan {
             image: "stead/machine:1",
@@ -204,6 +216,7 @@ mod tests {
             seccomp: "{}",
             kind: EngineKind::Docker,
             user: 0,
+            capabilities,
         });
         serde_json::to_value(body).unwrap()
     }
@@ -214,10 +227,20 @@ mod tests {
         assert_eq!(host["CapDrop"], serde_json::json!(["ALL"]));
         assert!(host["CapAdd"].is_null());
         assert_eq!(host["Privileged"], false);
-        assert_eq!(host["SecurityOpt"][0], "no-new-privileges");
+        assert_eq!(host["SecurityOpt"][1], "no-new-privileges");
         assert_eq!(host["NetworkMode"], "none");
         assert_eq!(host["Memory"], host["MemorySwap"]);
         assert_eq!(host["NanoCpus"], 1_500_000_000);
+    }
+
+    #[test]
+    fn the_engine_gives_no_capability_to_a_container_whose_root_has_some() {
+        let request = request_with(SandboxCapabilities::Root);
+        let host = &request["HostConfig"];
+        assert_eq!(host["CapDrop"], serde_json::json!(["ALL"]));
+        assert!(host["CapAdd"].is_null());
+        assert_eq!(host["Privileged"], false);
+        assert_eq!(host["SecurityOpt"], serde_json::json!(["seccomp={}"]));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! is mounted read-only. A named image is one that an operator imported or pulled, or one that the engine has
 //! or pulls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,14 @@ use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
 use super::engine::{self, ContainerEngine};
+use super::launch::ImagePrograms;
 use super::options::DockerOptions;
 use crate::blocking::blocking;
-use crate::disk::skeleton;
+use crate::disk::image::DiskBase;
 use crate::files::remove_all;
 use crate::layout;
 use crate::sandbox_images::SandboxImages;
-use crate::spec::is_image_name;
+use crate::spec::{SandboxSpec, is_image_name};
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
 use provider::{CREATION_LIMIT, ProviderError};
@@ -42,18 +43,9 @@ const IMPORTING: &str = "import an image";
 pub(super) struct EngineImage {
     /// The engine's name for it.
     pub(super) reference: String,
-    programs: ImagePrograms,
+    pub(super) programs: ImagePrograms,
     /// What the image says about programs.
     pub(super) settings: ImageSettings,
-}
-
-/// The location of an image's programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ImagePrograms {
-    /// On this machine, mounted into the container.
-    Machine,
-    /// Inside of the image itself.
-    Own,
 }
 
 impl EngineImage {
@@ -72,8 +64,8 @@ pub(super) struct Images {
     home: PathBuf,
     /// Receives the progress of pulls.
     events: Option<Events>,
-    /// The reference of the default image, once the engine has it.
-    machine_image: Mutex<Option<String>>,
+    /// The references of the default images that the engine has.
+    machine_images: Mutex<HashMap<DiskBase, String>>,
     /// The images that are being pulled or imported.
     loading: KeyedLock,
     /// The images that we pulled ourselves.
@@ -87,7 +79,7 @@ impl Images {
             pulled_images: SandboxImages::new(&home, images.clone(), events.clone()),
             home,
             events: events.clone(),
-            machine_image: Mutex::default(),
+            machine_images: Mutex::default(),
             loading: KeyedLock::new("the image", CREATION_LIMIT),
         }
     }
@@ -96,9 +88,11 @@ impl Images {
     pub(super) async fn ready(
         &self,
         engine: &ContainerEngine,
-        name: Option<&str>,
+        spec: &SandboxSpec,
     ) -> Result<EngineImage, ProviderError> {
-        let Some(name) = name else { return self.machine_image(engine).await };
+        let Some(name) = spec.image.as_deref() else {
+            return self.machine_image(engine, DiskBase::of_machine(spec.capabilities)).await;
+        };
         let imported = match self.imported(name) {
             Some(root) => Some((name.to_ascii_lowercase(), root, None)),
             // The digest names the repository: a reference contains what a repository's name may not.
@@ -131,8 +125,12 @@ impl Images {
         (is_image_name(name) && root.is_dir()).then_some(root)
     }
 
-    async fn machine_image(&self, engine: &ContainerEngine) -> Result<EngineImage, ProviderError> {
-        let known = || self.machine_image.lock().clone();
+    async fn machine_image(
+        &self,
+        engine: &ContainerEngine,
+        base: DiskBase,
+    ) -> Result<EngineImage, ProviderError> {
+        let known = || self.machine_images.lock().get(&base).cloned();
         let reference = match known() {
             Some(reference) => reference,
             None => {
@@ -140,8 +138,8 @@ impl Images {
                     if let Some(reference) = known() {
                         return Ok(reference);
                     }
-                    let reference = self.import_machine_image(engine).await?;
-                    *self.machine_image.lock() = Some(reference.clone());
+                    let reference = self.import_machine_image(engine, base).await?;
+                    self.machine_images.lock().insert(base, reference.clone());
                     Ok::<_, ProviderError>(reference)
                 };
                 self.loading.with("", import).await??
@@ -151,21 +149,22 @@ impl Images {
         Ok(EngineImage { reference, programs: ImagePrograms::Machine, settings })
     }
 
-    /// Makes the next start check whether the engine still has the default image.
-    pub(super) fn forget_machine_image(&self) {
-        *self.machine_image.lock() = None;
+    /// Makes the next start check whether the engine still has the default images.
+    pub(super) fn forget_machine_images(&self) {
+        self.machine_images.lock().clear();
     }
 
     async fn import_machine_image(
         &self,
         engine: &ContainerEngine,
+        base: DiskBase,
     ) -> Result<String, ProviderError> {
         let root = self.home.join("templates").join("container.root");
         let files = root.clone();
         let key = blocking(IMPORTING, move || {
             remove_all(&files)?;
             fs::create_dir_all(&files)?;
-            skeleton::furnish(&files)?;
+            base.furnish(&files)?;
             fingerprint(&files)
         })
         .await?;

@@ -110,9 +110,13 @@ impl SandboxKind for DockerKind {
     }
 
     fn isolation(&self) -> Vec<String> {
+        let capabilities = match self.options.defaults.capabilities {
+            SandboxCapabilities::Root => "capabilities over its own files and users only",
+            SandboxCapabilities::None => "no capabilities, no new privileges",
+        };
         [
-            "the engine's namespaces: mount, process, network, ipc, uts, cgroup; user where it maps users",
-            "no capabilities, no new privileges",
+            "the engine's namespaces: mount, process, network, ipc, uts, cgroup; a user namespace of its own",
+            capabilities,
             "system call filter",
             "limits for memory, CPU, processes and disk",
             "network egress rules",
@@ -144,12 +148,8 @@ impl SandboxKind for DockerKind {
     ) -> Result<SandboxSpec, ProviderError> {
         let refused =
             |reason: String| ProviderError::Refused { doing: "accept the settings", reason };
-        let mut defaults = self.options.defaults.clone();
-        defaults.capabilities = SandboxCapabilities::None;
+        let defaults = self.options.defaults.clone();
         let settings = defaults.with(spec).map_err(|bad| refused(bad.to_string()))?;
-        if settings.capabilities == SandboxCapabilities::Root {
-            return Err(refused("capabilities: a container has none".to_owned()));
-        }
         if let Some(image) = settings.image.as_deref().filter(|image| !is_reference(image)) {
             return Err(refused(format!("image: {image:?} is not a valid image reference")));
         }
@@ -176,7 +176,7 @@ impl SandboxKind for DockerKind {
         disk: PathBuf,
     ) -> Result<(), ProviderError> {
         let engine = self.engine.get().await?;
-        let image = self.images.ready(&engine, spec.image.as_deref()).await?;
+        let image = self.images.ready(&engine, &spec).await?;
         self.instances.disks.prepare(&disk, DiskBase::Image, &spec).await?;
         let launch = ContainerLaunch {
             name: labels::container(directory),
@@ -184,6 +184,8 @@ impl SandboxKind for DockerKind {
             disk,
             shown: image.machine_directories(&self.options.shown),
             image: image.settings.clone(),
+            programs: image.programs,
+            capabilities: spec.capabilities,
         };
         let (programs, program) = self.instances.copy_program().await?;
         let dir = self.instances.root.join(directory);
@@ -207,7 +209,7 @@ impl SandboxKind for DockerKind {
                 tracing::warn!(container = launch.name, output, "a container did not start");
             }
             // It may have been removed from the engine.
-            self.images.forget_machine_image();
+            self.images.forget_machine_images();
         }
         started
     }

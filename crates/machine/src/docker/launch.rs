@@ -6,7 +6,7 @@
 //! server ──▶ engine:   creates and starts the container with this user
 //! entry  ──▶ launcher: connects to the hand-off socket, from a user namespace of its own
 //! launcher ──▶ entry:  sets up the root and the network, hands over socket, terminals, filters and slot
-//! entry:               becomes the host
+//! entry:               drops its other capabilities, and becomes the host
 //! ```
 //! The kernel counts inotify instances, pending signals and other things for each user, also for the one who
 //! created a user namespace. So each container's namespace is created by a user of its own. It maps every
@@ -36,15 +36,17 @@ use rustix::net::{
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
-use super::root::ContainerRoot;
 pub(super) use super::root::HANDOFF_INSIDE;
+use super::root::{ContainerPrograms, ContainerRoot};
 use super::timing::START_TIMEOUT;
+use crate::capabilities;
 use crate::files::{cannot, open_dir};
 use crate::layout::{LOCK, TERMINALS, filters};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
+use crate::seccomp::bpf;
 use crate::slot;
-use crate::spec::EgressPolicy;
+use crate::spec::{EgressPolicy, SandboxCapabilities};
 use crate::sys::{self, MountAccess};
 
 /// The input of the launcher of a container.
@@ -56,6 +58,10 @@ pub(super) struct ContainerLaunch {
     pub(super) disk: PathBuf,
     /// Directories of this machine that are mounted in it.
     pub(super) shown: Vec<PathBuf>,
+    #[serde(default)]
+    pub(super) programs: ImagePrograms,
+    #[serde(default = "SandboxCapabilities::none")]
+    pub(super) capabilities: SandboxCapabilities,
     /// What its image says about programs.
     #[serde(default)]
     pub(super) image: ImageSettings,
@@ -73,8 +79,27 @@ pub(super) const CGROUP_FILE: &str = "cgroup";
 /// What a launcher prints when the container may be started, before the user of its process 1.
 pub(super) const READY: &str = "ready ";
 
-/// The number of descriptors that are handed over.
-const HANDED_OVER: usize = 4;
+/// The most descriptors that are handed over.
+const MAX_HANDED_OVER: usize = 4;
+
+/// The location of a container's programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) enum ImagePrograms {
+    /// On this machine, mounted into the container.
+    Machine,
+    /// In the image itself.
+    #[default]
+    Own,
+}
+
+/// What root has in a container whose process 1 is first this user of the machine. Only in a user namespace that it
+/// creates itself are capabilities worth nothing outside.
+pub(super) fn effective_capabilities(
+    wanted: SandboxCapabilities,
+    user: u32,
+) -> SandboxCapabilities {
+    if user == 0 { SandboxCapabilities::None } else { wanted }
+}
 
 impl ContainerLaunch {
     pub(super) fn read(dir: &Path) -> io::Result<Self> {
@@ -117,14 +142,29 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     let entry = rustix::net::sockopt::socket_peercred(&stream)?;
     let pid = entry.pid.as_raw_nonzero().get();
     refuse_own_namespaces(pid)?;
-    if user != 0 && entry.uid.as_raw() == user {
+    let user = if entry.uid.as_raw() == user { user } else { 0 };
+    if user != 0 {
         wait_for_namespace(&stream)?;
         sys::map_all_users(pid).map_err(cannot("map the users of the container"))?;
     }
+    let capabilities = effective_capabilities(launch.capabilities, user);
+    let programs = match (capabilities, launch.programs) {
+        (SandboxCapabilities::Root, ImagePrograms::Machine) => Some(ContainerPrograms::open()?),
+        _ => None,
+    };
     let users = user_namespace(pid)?;
     let users = users.as_ref().map(AsFd::as_fd);
     let names = [("hosts", hosts.as_str()), ("resolv.conf", resolv.as_str())];
-    ContainerRoot { pid, disk: &launch.disk, shown: &launch.shown, users, names }.mount()?;
+    let root = ContainerRoot {
+        pid,
+        disk: &launch.disk,
+        shown: &launch.shown,
+        users,
+        names,
+        capabilities,
+        programs: programs.as_ref(),
+    };
+    root.mount()?;
     let files = MountAccess { write: true, execute: false };
     let terminals = sys::clone_tree(&dir.join(TERMINALS), files, users)
         .map_err(cannot("map the directory of terminals"))?;
@@ -137,8 +177,16 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
     sys::enter(theirs.as_fd(), LinkNameSpaceType::Network)?;
     connect::connect(dir, &launch.egress, &resolved, slot, machine.as_fd())
         .map_err(cannot("connect the container's network"))?;
-    let filters = filters()?;
-    hand_over(&stream, &[socket.as_fd(), terminals.as_fd(), filters.as_fd(), slot_lock.as_fd()])
+    let (socket, terminals, slot) = (socket.as_fd(), terminals.as_fd(), slot_lock.as_fd());
+    match capabilities {
+        SandboxCapabilities::Root => {
+            connect::open_ports(0..=i32::MAX as u32);
+            hand_over(&stream, capabilities, &[socket, terminals, slot])
+        }
+        SandboxCapabilities::None => {
+            hand_over(&stream, capabilities, &[socket, terminals, filters()?.as_fd(), slot])
+        }
+    }
 }
 
 /// Waits until the container connects. The server holds the other end of our standard input: once that is
@@ -188,13 +236,19 @@ fn user_namespace(pid: i32) -> io::Result<Option<File>> {
     Ok(Some(File::open(format!("/proc/{pid}/ns/user"))?))
 }
 
-fn hand_over(stream: &OwnedFd, handed: &[BorrowedFd<'_>; HANDED_OVER]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_OVER))];
+/// Hands over descriptors, and tells process 1 what it keeps.
+fn hand_over(
+    stream: &OwnedFd,
+    capabilities: SandboxCapabilities,
+    handed: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDED_OVER))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(handed)) {
         return Err(io::Error::other("the descriptors do not fit into the message"));
     }
-    sendmsg(stream, &[IoSlice::new(&[HANDED_OVER as u8])], &mut control, SendFlags::NOSIGNAL)?;
+    let kept = [u8::from(capabilities == SandboxCapabilities::Root)];
+    sendmsg(stream, &[IoSlice::new(&kept)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -213,33 +267,44 @@ pub(super) fn enter(socket: &Path, arguments: &[OsString]) -> io::Error {
     sys::exec_with(Command::new(program).args(arguments), &handed)
 }
 
-/// Enters a user namespace of its own, receives the descriptors, and becomes user 0 without capabilities. An
-/// engine that maps users has given it exactly that.
+/// Enters a user namespace of its own, receives the descriptors, and becomes user 0 with the capabilities of its settings.
+/// Where users cannot create namespaces, or the engine maps users, it is user 0 without capabilities already.
 fn prepare(mut launcher: UnixStream) -> io::Result<Vec<OwnedFd>> {
     if rustix::process::getuid().is_root() {
-        return receive(&launcher);
+        return receive(&launcher).map(|(_, handed)| handed);
     }
     sys::unshare(UnshareFlags::NEWUSER).map_err(cannot("create a user namespace"))?;
     launcher.write_all(&[1])?;
-    let handed = receive(&launcher)?;
+    let (capabilities, handed) = receive(&launcher)?;
     sys::become_first_user()?;
-    sys::drop_capabilities()?;
+    match capabilities {
+        SandboxCapabilities::Root => {
+            // Without `no_new_privs`, this needs a capability that it does not keep.
+            for program in bpf::programs(capabilities)? {
+                sys::filter_calls(&program).map_err(cannot("filter its system calls"))?;
+            }
+            sys::keep_capabilities(capabilities::in_kernel(capabilities))?;
+        }
+        SandboxCapabilities::None => sys::drop_capabilities()?,
+    }
     Ok(handed)
 }
 
-fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_OVER))];
+fn receive(stream: &UnixStream) -> io::Result<(SandboxCapabilities, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDED_OVER))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut count = [0];
-    recvmsg(stream, &mut [IoSliceMut::new(&mut count)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut kept = [0];
+    recvmsg(stream, &mut [IoSliceMut::new(&mut kept)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut handed = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             handed.extend(descriptors);
         }
     }
-    if handed.len() != HANDED_OVER {
+    if handed.is_empty() {
         return Err(io::Error::other("the launcher ended early"));
     }
-    Ok(handed)
+    let capabilities =
+        if kept == [0] { SandboxCapabilities::None } else { SandboxCapabilities::Root };
+    Ok((capabilities, handed))
 }

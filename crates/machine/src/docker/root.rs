@@ -9,6 +9,7 @@
 //! the lease's disk: root, work               upper layer, for all writes
 //! /proc /dev /sys /run, the host's program   moved from the engine's root to the new one
 //! shown directories                          read-only overlays, of each container its own
+//! programs of the machine, if root may       writable overlays with upper layers on the lease's disk
 //! volumes, /etc/hosts, everything else       left in the engine's root
 //! ```
 //! All of this is in the container's mount namespace, and ends with its last process.
@@ -28,6 +29,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::files::{cannot, open_dir};
 use crate::layout::{self, PROGRAMS, TERMINALS_GROUP};
+use crate::private_programs::PrivatePrograms;
+use crate::program_layers::{self, LayerStage, ProgramLayer};
+use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
 use crate::untrusted_tree::{UntrustedTree, change_root};
 
@@ -37,7 +41,6 @@ pub(super) const HANDOFF_INSIDE: &str = "/.stead-door";
 /// The mounts of the engine that every container needs.
 const NEEDED: [&str; 5] = ["/proc", "/dev", "/sys", "/run", PROGRAMS];
 
-#[derive(Debug)]
 pub(super) struct ContainerRoot<'a> {
     /// Process 1 of the container.
     pub(super) pid: i32,
@@ -49,6 +52,24 @@ pub(super) struct ContainerRoot<'a> {
     pub(super) users: Option<BorrowedFd<'a>>,
     /// The files of `/etc` for name resolution, with their content.
     pub(super) names: [(&'static str, &'a str); 2],
+    pub(super) capabilities: SandboxCapabilities,
+    /// The machine's programs, if root inside may change them for itself.
+    pub(super) programs: Option<&'a ContainerPrograms>,
+}
+
+/// Program directories of the machine that a container gets as writable layers.
+pub(super) struct ContainerPrograms {
+    layers: Vec<ProgramLayer>,
+    private: PrivatePrograms,
+}
+
+impl ContainerPrograms {
+    /// Called in the machine's mount namespace.
+    pub(super) fn open() -> io::Result<Self> {
+        let private = PrivatePrograms::find(&program_layers::directories())
+            .map_err(cannot("find private programs"))?;
+        Ok(Self { layers: program_layers::open(None)?, private })
+    }
 }
 
 impl ContainerRoot<'_> {
@@ -65,6 +86,9 @@ impl ContainerRoot<'_> {
         };
         let (user, group) = (first("uid_map")?, first("gid_map")?);
         let disk = self.disk().map_err(cannot("mount the lease's disk"))?;
+        if let Some(ContainerPrograms { layers, private }) = self.programs {
+            program_layers::prepare(disk.as_fd(), layers, private)?;
+        }
         let mounted = sys::fork(|| {
             sys::unshare(UnshareFlags::FS)?;
             sys::enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
@@ -106,14 +130,20 @@ impl ContainerRoot<'_> {
             fs::create_dir(directory)?;
         }
         sys::move_mount(disk, open_dir(&layer)?.as_fd())?;
+        let (flags, more) = match (self.capabilities, self.programs) {
+            // Packages need `xino`, and `su` and `sudo` need set-id bits where the programs are.
+            (SandboxCapabilities::Root, None) => (MountFlags::NODEV, ",xino=on"),
+            (SandboxCapabilities::Root, Some(_)) => (quiet, ",xino=on"),
+            (SandboxCapabilities::None, _) => (quiet, ""),
+        };
         let layers = format!(
-            "lowerdir=/,upperdir={},workdir={}",
+            "lowerdir=/,upperdir={},workdir={}{more}",
             layer.join("root").display(),
             layer.join("work").display()
         );
         let layers = CString::new(layers).map_err(io::Error::other)?;
         sys::as_user(user, || {
-            mount("overlay", &root, "overlay", quiet, layers.as_c_str())
+            mount("overlay", &root, "overlay", flags, layers.as_c_str())
                 .map_err(|error| cannot("mount the disk over the image")(error.into()))?;
             let root = open_dir(&root)?;
             let inside = UntrustedTree(root.as_fd());
@@ -121,7 +151,15 @@ impl ContainerRoot<'_> {
                 // The container may have made its own /etc unusable.
                 let _ = inside.write(Path::new("etc"), name, text);
             }
+            let programs = self.programs.map_or(&[][..], |programs| &programs.layers);
+            for path in programs.iter().map(ProgramLayer::path) {
+                inside.make_dir(path).map_err(cannot("create a mount point"))?;
+            }
+            LayerStage { stage, disk: &layer, first_user: user }.mount(programs, root.as_fd())?;
             for path in moved {
+                if programs.iter().any(|layer| layer.path() == path) {
+                    continue;
+                }
                 let at = inside.make_dir(path).map_err(cannot("create a mount point"))?;
                 if self.shown.contains(path) && show_apart(path, &empty, at.as_fd()).is_ok() {
                     continue;

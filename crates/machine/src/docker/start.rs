@@ -60,10 +60,15 @@ pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError
     let mut launcher =
         ContainerLauncher::start(plan.executable, dir).await.map_err(cannot_start)?;
     let user = launcher.user;
+    let shares =
+        "a container shares the limits of the machine's user 0, and its root has no capabilities";
+    if user == 0 {
+        tracing::warn!(container = launch.name, "{shares}: users may not create user namespaces");
+    }
     match create(plan, user).await {
         // An engine that maps users itself does not have this one.
         Err(error) if user != 0 => {
-            tracing::warn!(container = launch.name, %error, "a container shares the limits of the machine's user 0");
+            tracing::warn!(container = launch.name, %error, "{shares}");
             engine.remove(&launch.name).await.map_err(failed(STARTING))?;
             create(plan, 0).await?;
         }
@@ -83,7 +88,8 @@ pub(super) async fn start(plan: &ContainerStart<'_>) -> Result<(), ProviderError
 /// Creates and starts the container itself, whose process 1 is first this user.
 async fn create(plan: &ContainerStart<'_>, user: u32) -> Result<(), ProviderError> {
     let &ContainerStart { engine, dir, launch, spec, .. } = plan;
-    let seccomp = seccomp(engine.kind, dir, user);
+    let capabilities = launch::effective_capabilities(launch.capabilities, user);
+    let seccomp = seccomp(engine.kind, dir, user, capabilities);
     let seccomp = seccomp.map_err(|source| ProviderError::failed(STARTING, source))?;
     let body = container::body(&ContainerPlan {
         image: plan.image,
@@ -97,6 +103,7 @@ async fn create(plan: &ContainerStart<'_>, user: u32) -> Result<(), ProviderErro
         seccomp: &seccomp,
         kind: engine.kind,
         user,
+        capabilities,
     });
     engine.create(&launch.name, body).await.map_err(failed(STARTING))?;
     engine.start(&launch.name).await.map_err(failed(STARTING))
@@ -113,9 +120,14 @@ fn prepare(dir: &Path, launch: &ContainerLaunch, spec: &SandboxSpec) -> io::Resu
 }
 
 /// The seccomp profile in the form that the engine accepts: text for Docker, a file for Podman.
-fn seccomp(kind: EngineKind, dir: &Path, user: u32) -> io::Result<String> {
+fn seccomp(
+    kind: EngineKind,
+    dir: &Path,
+    user: u32,
+    capabilities: SandboxCapabilities,
+) -> io::Result<String> {
     let profile =
-        if user == 0 { denied::oci(SandboxCapabilities::None) } else { denied::oci_of_entry() };
+        if user == 0 { denied::oci(capabilities) } else { denied::oci_of_entry(capabilities) };
     let text = serde_json::to_string(&profile.map_err(io::Error::other)?)?;
     match kind {
         EngineKind::Docker => Ok(text),

@@ -15,7 +15,7 @@ use oci_spec::runtime::{
     UserBuilder,
 };
 
-use super::capabilities;
+use crate::capabilities;
 use crate::layout::{
     CPU_SHARES, MASKED, PROGRAMS, READ_ONLY, SYSCTLS, TERMINALS_GROUP, host_arguments,
     terminal_options,

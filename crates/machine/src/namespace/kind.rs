@@ -263,10 +263,9 @@ impl SandboxKind for NamespaceKind {
         let failed = |source| ProviderError::failed("start a sandbox", source);
         let dir = self.instances.root.join(directory);
         let image = self.image(&disk, &spec).await?;
-        let base = match (&image, spec.capabilities) {
-            (Some(_), _) => DiskBase::Image,
-            (None, SandboxCapabilities::Root) => DiskBase::System,
-            (None, SandboxCapabilities::None) => DiskBase::Machine,
+        let base = match &image {
+            Some(_) => DiskBase::Image,
+            None => DiskBase::of_machine(spec.capabilities),
         };
         let recorded = image.as_ref().map(|image| image.name.clone());
         let prepared = SandboxSpec { image: recorded, ..spec.clone() };

@@ -100,7 +100,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         .map_err(cannot("leave the machine's namespaces"))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     if launch.spec.capabilities == SandboxCapabilities::Root {
-        open_ports(first_user);
+        connect::open_ports(first_user..=first_user + slot::USERS - 1);
     }
     let stage = root::stage(dir, &launch)?;
     let disk =
@@ -142,16 +142,6 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         cgroups.deny_devices().map_err(cannot("deny it devices"))?;
     }
     Ok(Prepared { launch, bundle, devices: stage.join(DEVICES), users, handed })
-}
-
-/// Allows all users of the sandbox to listen on low ports and to send ICMP echo requests. The network
-/// namespace of this process belongs to the machine, so capabilities of the sandbox mean nothing there.
-fn open_ports(first_user: u32) {
-    let users = format!("{first_user} {}", first_user + slot::USERS - 1);
-    for (name, value) in [("ip_unprivileged_port_start", "0"), ("ping_group_range", &users)] {
-        // May fail where `/proc/sys` is read-only. The sandbox also works without.
-        let _ = fs::write(Path::new("/proc/sys/net/ipv4").join(name), value);
-    }
 }
 
 /// Creates the cgroups with the limits of a bundle, and moves this process into them. The move runs in

@@ -16,7 +16,6 @@
 //! interfaces belong to its namespaces and end with its last process.
 
 mod bundle;
-mod capabilities;
 mod check;
 mod command;
 mod confine;
@@ -28,9 +27,7 @@ mod flatten;
 mod kind;
 mod launch;
 mod launch_file;
-mod layers;
 mod options;
-mod private_programs;
 mod remedy;
 mod rlimit;
 mod root;

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::launch_file::SandboxLaunch;
-use super::layers::{self, LayerStage};
-use super::private_programs::PrivatePrograms;
 use crate::files::{cannot, open_dir};
 use crate::layout::{
     PROGRAMS, READ_ONLY_TREE, machine_directories, program_directories, shown_directories,
 };
 use crate::network::connect::ResolvedEgress;
+use crate::private_programs::PrivatePrograms;
+use crate::program_layers::{self as layers, LayerStage};
 use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
 use crate::untrusted_tree::UntrustedTree;
@@ -88,7 +88,7 @@ pub(super) fn mount_root(
     let (directories, layers) = match programs {
         MachinePrograms::None => (vec![], vec![]),
         MachinePrograms::ReadOnly => (program_directories(), vec![]),
-        MachinePrograms::Layers(_) => (vec![], layers::open(users)?),
+        MachinePrograms::Layers(_) => (vec![], layers::open(Some(users))?),
     };
     for path in directories {
         views.push(open(path)?);
@@ -142,11 +142,8 @@ pub(super) fn mount_root(
     }
     let inside = open_dir(&root)?;
     if let MachinePrograms::Layers(private) = programs {
-        LayerStage { stage, disk: &disk, mapped: &mapped, first_user }.mount(
-            &layers,
-            private,
-            inside.as_fd(),
-        )?;
+        layers::prepare(open_dir(&disk)?.as_fd(), &layers, private)?;
+        LayerStage { stage, disk: &mapped, first_user }.mount(&layers, inside.as_fd())?;
     }
     let point =
         |path| UntrustedTree(inside.as_fd()).open(path).map_err(cannot("open a mount point"));

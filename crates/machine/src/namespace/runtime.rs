@@ -21,8 +21,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::capabilities;
 use super::devices::DEVICES;
+use crate::capabilities;
 use crate::files::{cannot, open_dir};
 use crate::seccomp::bpf;
 use crate::spec::SandboxCapabilities;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -137,6 +138,16 @@ pub(crate) fn connect(
     // The rules are loaded before the sandbox is connected.
     rules.join().map_err(cannot("load the sandbox's rules"))?;
     veth.connect().map_err(cannot("connect the veth pair"))
+}
+
+/// Allows all users to listen on low ports in this process's network namespace, and these groups to send ICMP echo
+/// requests. The namespace belongs to the machine, so capabilities of the sandbox mean nothing there.
+pub(crate) fn open_ports(groups: RangeInclusive<u32>) {
+    let groups = format!("{} {}", groups.start(), groups.end());
+    for (name, value) in [("ip_unprivileged_port_start", "0"), ("ping_group_range", &groups)] {
+        // May fail where `/proc/sys` is read-only. The sandbox also works without.
+        let _ = set_sysctl(&format!("net/ipv4/{name}"), value);
+    }
 }
 
 /// The addresses of this machine.

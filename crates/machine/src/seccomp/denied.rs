@@ -222,14 +222,16 @@ pub(crate) fn oci(capabilities: SandboxCapabilities) -> Result<LinuxSeccomp, Oci
     profile(denied(capabilities))
 }
 
-/// The profile for a process 1 that enters a user namespace of its own before it becomes the host. The host
-/// loads the whole list.
+/// The profile for a process 1 that enters a user namespace of its own before it becomes the host. The whole
+/// list is loaded after that.
 ///
 /// # Errors
 /// If the builder refuses, which would be our bug.
-pub(crate) fn oci_of_entry() -> Result<LinuxSeccomp, OciSpecError> {
+pub(crate) fn oci_of_entry(
+    capabilities: SandboxCapabilities,
+) -> Result<LinuxSeccomp, OciSpecError> {
     let enters = [ArgCondition::Bits(0, NEW_USER)];
-    let mut list = denied(SandboxCapabilities::None);
+    let mut list = denied(capabilities);
     list.retain(|denied| denied.names != ["unshare"] || denied.when != enters);
     profile(list)
 }

@@ -37,18 +37,18 @@ const CHANGED: [&str; 9] = [
 
 /// The files that need a treatment, by their paths on the machine.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PrivatePrograms {
+pub(crate) struct PrivatePrograms {
     /// The state of the machine when they were found.
     stamp: String,
     /// Files and directories that are hidden.
-    pub(super) hidden: Vec<PathBuf>,
+    pub(crate) hidden: Vec<PathBuf>,
     /// Programs that are replaced by copies.
-    pub(super) with_capabilities: Vec<PathBuf>,
+    pub(crate) with_capabilities: Vec<PathBuf>,
 }
 
 impl PrivatePrograms {
     /// Returns the files of these directories, from the saved result if it is recent.
-    pub(super) fn find(directories: &[PathBuf]) -> io::Result<Self> {
+    pub(crate) fn find(directories: &[PathBuf]) -> io::Result<Self> {
         let lock_path = machine_lock("programs")?;
         let saved = lock_path.with_extension("json");
         let stamp = stamp();

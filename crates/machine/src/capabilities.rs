@@ -25,7 +25,7 @@ const ROOT: [(Capability, CapabilitySet); 10] = [
 ];
 
 /// The capabilities in the configuration for an OCI runtime.
-pub(super) fn in_bundle(capabilities: SandboxCapabilities) -> HashSet<Capability> {
+pub(crate) fn in_bundle(capabilities: SandboxCapabilities) -> HashSet<Capability> {
     match capabilities {
         SandboxCapabilities::Root => ROOT.iter().map(|(named, _)| *named).collect(),
         SandboxCapabilities::None => HashSet::new(),
@@ -33,7 +33,7 @@ pub(super) fn in_bundle(capabilities: SandboxCapabilities) -> HashSet<Capability
 }
 
 /// The same capabilities as a set of the kernel.
-pub(super) fn in_kernel(capabilities: SandboxCapabilities) -> CapabilitySet {
+pub(crate) fn in_kernel(capabilities: SandboxCapabilities) -> CapabilitySet {
     match capabilities {
         SandboxCapabilities::Root => {
             ROOT.iter().fold(CapabilitySet::empty(), |set, (_, one)| set | *one)

@@ -16,11 +16,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
 
-use super::private_programs::PrivatePrograms;
 use crate::files::{cannot, open_dir};
 use crate::layout::{READ_ONLY_TREE, program_directories};
+use crate::private_programs::PrivatePrograms;
 use crate::sys;
 use crate::untrusted_tree::UntrustedTree;
 
@@ -34,96 +37,108 @@ const LAYERS: &str = "layers";
 const OPAQUE: &str = "trusted.overlay.opaque";
 
 /// One directory of the machine that a sandbox may change for itself.
-pub(super) struct ProgramLayer {
+pub(crate) struct ProgramLayer {
     path: PathBuf,
     lower: OwnedFd,
-    flags: MountFlags,
+    flags: MountAttrFlags,
 }
 
 /// The machine's directories that sandboxes get as layers.
-pub(super) fn directories() -> Vec<PathBuf> {
+pub(crate) fn directories() -> Vec<PathBuf> {
     let mut list = program_directories();
     list.extend(Some(PathBuf::from(PACKAGES)).filter(|path| path.is_dir()));
     list
 }
 
-/// Opens the lower layers. Called before the stage hides a directory of the machine.
-pub(super) fn open(users: BorrowedFd<'_>) -> io::Result<Vec<ProgramLayer>> {
+/// Opens the lower layers, with the users of a sandbox mapped if it has its own. Called before the stage hides a
+/// directory of the machine.
+pub(crate) fn open(users: Option<BorrowedFd<'_>>) -> io::Result<Vec<ProgramLayer>> {
     let open = |path: PathBuf| {
-        let lower = sys::clone_tree(&path, READ_ONLY_TREE, Some(users))
+        let lower = sys::clone_tree(&path, READ_ONLY_TREE, users)
             .map_err(cannot("map a directory of this machine"))?;
         // Set-id bits have an effect among programs only: `su` and `sudo` need them.
         let flags = match path == Path::new(PACKAGES) {
-            true => MountFlags::NODEV | MountFlags::NOSUID,
-            false => MountFlags::NODEV,
+            true => MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID,
+            false => MountAttrFlags::MOUNT_ATTR_NODEV,
         };
         Ok(ProgramLayer { path, lower, flags })
     };
     directories().into_iter().map(open).collect()
 }
 
+/// Creates the upper layers on a disk with the machine's users, which hide private files. Called in the machine's mount
+/// namespace.
+pub(crate) fn prepare(
+    disk: BorrowedFd<'_>,
+    layers: &[ProgramLayer],
+    private: &PrivatePrograms,
+) -> io::Result<()> {
+    layers.iter().try_for_each(|layer| layer.prepare(disk, private))
+}
+
+impl ProgramLayer {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its directory on a disk.
+    fn own(&self) -> PathBuf {
+        Path::new(LAYERS).join(self.name())
+    }
+
+    fn name(&self) -> String {
+        self.path.to_string_lossy().trim_matches('/').replace('/', "-")
+    }
+
+    fn prepare(&self, disk: BorrowedFd<'_>, private: &PrivatePrograms) -> io::Result<()> {
+        let disk = UntrustedTree(disk);
+        disk.make_dir(&self.own().join("work"))?;
+        let upper = disk.make_dir(&self.own().join("upper"))?;
+        let below = |path: &PathBuf| path.strip_prefix(&self.path).ok().map(Path::to_owned);
+        for path in private.hidden.iter().filter_map(below) {
+            hide(upper.as_fd(), &self.path, &path).map_err(cannot("hide a private file"))?;
+        }
+        for path in private.with_capabilities.iter().filter_map(below) {
+            // Without the copy, this one program does not run.
+            let _ = copy_plain(upper.as_fd(), &self.path, &path);
+        }
+        Ok(())
+    }
+}
+
 /// The directories on a stage at which disk and layers are mounted.
-pub(super) struct LayerStage<'a> {
-    pub(super) stage: &'a Path,
-    /// The disk with plain users.
-    pub(super) disk: &'a Path,
+pub(crate) struct LayerStage<'a> {
+    pub(crate) stage: &'a Path,
     /// The disk with the sandbox's users mapped.
-    pub(super) mapped: &'a Path,
-    pub(super) first_user: u32,
+    pub(crate) disk: &'a Path,
+    pub(crate) first_user: u32,
 }
 
 impl LayerStage<'_> {
-    /// Mounts the layers in the root of a sandbox.
-    pub(super) fn mount(
-        &self,
-        layers: &[ProgramLayer],
-        private: &PrivatePrograms,
-        root: BorrowedFd<'_>,
-    ) -> io::Result<()> {
+    /// Mounts the layers in the root of a sandbox, which has their mount points.
+    pub(crate) fn mount(&self, layers: &[ProgramLayer], root: BorrowedFd<'_>) -> io::Result<()> {
         for layer in layers {
-            self.mount_one(layer, private, root).map_err(cannot("mount a program directory"))?;
+            self.mount_one(layer, root).map_err(cannot("mount a program directory"))?;
         }
         Ok(())
     }
 
-    fn mount_one(
-        &self,
-        layer: &ProgramLayer,
-        private: &PrivatePrograms,
-        root: BorrowedFd<'_>,
-    ) -> io::Result<()> {
-        let name = layer.path.to_string_lossy().trim_matches('/').replace('/', "-");
-        let own = Path::new(LAYERS).join(&name);
-        let disk = open_dir(self.disk)?;
-        let disk = UntrustedTree(disk.as_fd());
-        disk.make_dir(&own.join("work"))?;
-        let upper = disk.make_dir(&own.join("upper"))?;
-        let below = |path: &PathBuf| path.strip_prefix(&layer.path).ok().map(Path::to_owned);
-        for path in private.hidden.iter().filter_map(below) {
-            hide(upper.as_fd(), &layer.path, &path).map_err(cannot("hide a private file"))?;
-        }
-        for path in private.with_capabilities.iter().filter_map(below) {
-            // Without the copy, this one program does not run.
-            let _ = copy_plain(upper.as_fd(), &layer.path, &path);
-        }
-        let lower = self.stage.join(format!("lower-{name}"));
+    fn mount_one(&self, layer: &ProgramLayer, root: BorrowedFd<'_>) -> io::Result<()> {
+        let lower = self.stage.join(format!("lower-{}", layer.name()));
         fs::create_dir(&lower)?;
         sys::move_mount(layer.lower.as_fd(), open_dir(&lower)?.as_fd())?;
-        let mapped = self.mapped.join(own);
-        // Without `xino`, renaming one of two names of a changed file is ESTALE, and packages do that.
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={},xino=on",
-            lower.display(),
-            mapped.join("upper").display(),
-            mapped.join("work").display()
-        );
-        let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
+        let own = self.disk.join(layer.own());
         let at = UntrustedTree(root).open(&layer.path)?;
-        let at = format!("/proc/self/fd/{}", at.as_raw_fd());
-        sys::as_user(self.first_user, || {
-            let (kind, flags) = ("overlay", layer.flags);
-            Ok(rustix::mount::mount(kind, at.as_str(), kind, flags, options.as_c_str())?)
-        })
+        let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |name: &str, value: &Path| fsconfig_set_string(overlay.as_fd(), name, value);
+        set("lowerdir", &lower)?;
+        set("upperdir", &own.join("upper"))?;
+        set("workdir", &own.join("work"))?;
+        // Without it, renaming one of two names of a changed file is ESTALE, and packages do that.
+        set("xino", Path::new("on"))?;
+        sys::as_user(self.first_user, || Ok(fsconfig_create(overlay.as_fd())?))?;
+        let overlay = fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, layer.flags)?;
+        sys::move_mount(overlay.as_fd(), at.as_fd())
     }
 }
 
