@@ -164,16 +164,15 @@ impl Terminals {
     /// Records a stored command as not started if its host never received it; returns whether it did not start. The host
     /// has been adopted, so that all its commands are known here.
     pub(super) async fn end_unreceived(&self, command: &Command) -> Result<bool, TerminalError> {
-        if self.0.flights.command(&command.command_id).is_some() || self.began(command).await {
+        let id = &command.command_id;
+        if self.0.flights.command(id).is_some() || self.began(command).await {
             return Ok(false);
         }
-        // Its host may have reported its end since the row was read.
-        match self.0.store.command(&command.command_id).await?.map(|stored| stored.status) {
-            Some(CommandStatus::Queued) => self.end_as(command, CommandEnd::NotStarted).await,
-            Some(CommandStatus::NotStarted) => {}
-            _ => return Ok(false),
+        // The row decides: its host may report its end at any time, and a command that has ended does not change.
+        if self.0.store.command(id).await?.is_some_and(|it| it.status == CommandStatus::Queued) {
+            self.end_as(command, CommandEnd::NotStarted).await;
         }
-        Ok(true)
+        Ok(self.0.store.command(id).await?.is_some_and(|it| it.status == CommandStatus::NotStarted))
     }
 
     /// Boxed, because handing over a command may lose its host and begin again.
