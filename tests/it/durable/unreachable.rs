@@ -205,6 +205,25 @@ fn requests_are_answered_while_the_host_is_stopped_and_none_waits_for_it() {
 }
 
 #[test]
+fn a_thread_deleted_while_its_shared_host_is_silent_leaves_nothing_when_the_host_ends() {
+    let home = Home::new();
+    let server = Server::start(&home);
+    let client = server.client();
+    exec(&client, "a", "true");
+    let shared = lease(&client, "a");
+    client.put("/api/threads/b", json!({"lease_id": shared["lease_id"]})).expect_success();
+    exec(&client, "b", "true");
+    let _stopped = Stopped::of(&home, &client, "a");
+    client.delete("/api/threads/a").expect_status(204);
+    is_unreachable(&client, "b");
+    client.delete("/api/threads/b").expect_status(204);
+    wait_for("the directories of the terminals to be removed", || {
+        let left = std::fs::read_dir(home.path().join("terminals")).unwrap().count();
+        if left == 0 { Ok(()) } else { Err(left) }
+    });
+}
+
+#[test]
 fn a_thread_whose_host_is_stopped_can_be_deleted() {
     let home = Home::new();
     let server = Server::start(&home);

@@ -133,9 +133,11 @@ impl HostLink {
     pub async fn call(&self, make: impl FnOnce(u32) -> Request) -> Result<Event, LinkError> {
         // A host that was just resumed gets time to answer.
         let mut reachable = self.reachable();
-        let waited = tokio::time::timeout(SilenceLimits::LOCAL.limit, reachable.wait_for(|it| *it));
-        if !matches!(waited.await, Ok(Ok(_))) {
-            return Err(self.unreachable());
+        tokio::select! {
+            biased;
+            () = self.0.closed.cancelled() => return Err(LinkError::Closed),
+            Ok(_) = reachable.wait_for(|it| *it) => {}
+            () = tokio::time::sleep(SilenceLimits::LOCAL.limit) => return Err(self.unreachable()),
         }
         let seq = self.0.seq.fetch_add(1, Ordering::Relaxed);
         let request = make(seq);
