@@ -18,13 +18,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use base::{clock::Clock, event::Events};
-use engine::project::{
-    AttendancePolicy, InstanceFiles, ProjectChoices, ProjectSettings, Projects,
-    cleanup::CleanupPolicy,
-};
 use files::{
     Directory, Reach, TreePath,
     memory::{Expect, HotLimits, MemoryChange},
+};
+use project::{
+    AttendancePolicy, InstanceFiles, ProjectChoices, ProjectSettings, Projects,
+    cleanup::CleanupPolicy,
 };
 use provider::PlainWorkspaces;
 use store::{PageRequest, ProjectFilter, Store};

@@ -16,12 +16,12 @@ use super::embedded;
 #[derive(RustEmbed)]
 #[folder = "docs/.vitepress/embedded"]
 #[allow_missing = true]
-struct Packed;
+struct PackedBook;
 
 const PLACEHOLDER: &str = include_str!("../web/placeholder/docs.html");
 
 #[derive(Debug, PartialEq, Eq)]
-enum Page {
+enum BookPage {
     /// The name of a file of the book.
     File(String),
     Placeholder,
@@ -31,28 +31,28 @@ enum Page {
 
 /// Whether the book has a page or file at a path.
 pub(super) fn has(path: &str) -> bool {
-    find(path, embedded::has::<Packed>).is_some()
+    find(path, embedded::has::<PackedBook>).is_some()
 }
 
 /// Serves a page or file; returns `None` if there is none at the path.
 pub(super) fn serve(request: &Request) -> Option<Response> {
-    match find(request.uri().path(), embedded::has::<Packed>)? {
-        Page::File(name) => embedded::serve::<Packed>(request, &name),
-        Page::Placeholder => {
+    match find(request.uri().path(), embedded::has::<PackedBook>)? {
+        BookPage::File(name) => embedded::serve::<PackedBook>(request, &name),
+        BookPage::Placeholder => {
             let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
             Some(([kind], PLACEHOLDER).into_response())
         }
-        Page::Api => {
+        BookPage::Api => {
             let to = (header::LOCATION, "/docs/api");
             Some((StatusCode::PERMANENT_REDIRECT, [to]).into_response())
         }
     }
 }
 
-fn find(path: &str, has: impl Fn(&str) -> bool) -> Option<Page> {
+fn find(path: &str, has: impl Fn(&str) -> bool) -> Option<BookPage> {
     let name = match path.strip_prefix("/docs")? {
         "" | "/" => "index.html",
-        "/api/" => return Some(Page::Api),
+        "/api/" => return Some(BookPage::Api),
         name if name == "/api" || name.starts_with("/api/") => return None,
         name => name.strip_prefix('/')?,
     };
@@ -60,8 +60,8 @@ fn find(path: &str, has: impl Fn(&str) -> bool) -> Option<Page> {
     let names =
         [name.to_owned(), if name.ends_with('/') { folder() } else { format!("{name}.html") }];
     match names.into_iter().find(|name| has(name)) {
-        Some(name) => Some(Page::File(name)),
-        None => (name == "index.html").then_some(Page::Placeholder),
+        Some(name) => Some(BookPage::File(name)),
+        None => (name == "index.html").then_some(BookPage::Placeholder),
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     fn each_address_has_its_page() {
         let files =
             ["index.html", "why.html", "reference/index.html", "assets/a.js", "api-changelog.html"];
-        let file = |name: &str| Some(Page::File(name.to_owned()));
+        let file = |name: &str| Some(BookPage::File(name.to_owned()));
         for (path, expected) in [
             ("/docs", file("index.html")),
             ("/docs/", file("index.html")),
@@ -82,7 +82,7 @@ mod tests {
             ("/docs/reference/", file("reference/index.html")),
             ("/docs/assets/a.js", file("assets/a.js")),
             ("/docs/api-changelog", file("api-changelog.html")),
-            ("/docs/api/", Some(Page::Api)),
+            ("/docs/api/", Some(BookPage::Api)),
             ("/docs/api", None),
             ("/docs/api/page.js", None),
             ("/docs/missing", None),
@@ -91,7 +91,7 @@ mod tests {
         ] {
             assert_eq!(find(path, |name| files.contains(&name)), expected, "{path}");
         }
-        assert_eq!(find("/docs", |_| false), Some(Page::Placeholder));
+        assert_eq!(find("/docs", |_| false), Some(BookPage::Placeholder));
         assert_eq!(find("/docs/why", |_| false), None);
     }
 }

@@ -13,7 +13,7 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 
 /// How a client gets the data of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+enum ContentEncoding {
     /// As the binary stores it.
     Identity,
     /// Compressed, as the binary stores it.
@@ -31,25 +31,27 @@ pub(super) fn has<F: RustEmbed>(name: &str) -> bool {
 pub(super) fn serve<F: RustEmbed>(request: &Request, name: &str) -> Option<Response> {
     let (mut file, mut encoding) = stored::<F>(name)?;
     let kind = match encoding {
-        Encoding::Gzip => text_kind(name).to_owned(),
-        Encoding::Identity | Encoding::Decompressed => file.metadata.mimetype().to_owned(),
+        ContentEncoding::Gzip => text_kind(name).to_owned(),
+        ContentEncoding::Identity | ContentEncoding::Decompressed => {
+            file.metadata.mimetype().to_owned()
+        }
     };
-    if encoding == Encoding::Gzip && !accepts_gzip(request) {
+    if encoding == ContentEncoding::Gzip && !accepts_gzip(request) {
         let mut text = Vec::new();
         GzDecoder::new(&*file.data).read_to_end(&mut text).expect("the build packed it by gzip");
         file.data = text.into();
-        encoding = Encoding::Decompressed;
+        encoding = ContentEncoding::Decompressed;
     }
     Some(respond(request, name, kind, encoding, file))
 }
 
-fn stored<F: RustEmbed>(name: &str) -> Option<(EmbeddedFile, Encoding)> {
+fn stored<F: RustEmbed>(name: &str) -> Option<(EmbeddedFile, ContentEncoding)> {
     // What the binary stores is not an address.
     if name.ends_with(".gz") {
         return None;
     }
-    let packed = F::get(&format!("{name}.gz")).map(|file| (file, Encoding::Gzip));
-    packed.or_else(|| F::get(name).map(|file| (file, Encoding::Identity)))
+    let packed = F::get(&format!("{name}.gz")).map(|file| (file, ContentEncoding::Gzip));
+    packed.or_else(|| F::get(name).map(|file| (file, ContentEncoding::Identity)))
 }
 
 fn text_kind(name: &str) -> &'static str {
@@ -67,13 +69,13 @@ fn respond(
     request: &Request,
     name: &str,
     kind: String,
-    encoding: Encoding,
+    encoding: ContentEncoding,
     file: EmbeddedFile,
 ) -> Response {
     // Each representation has an entity tag of its own.
     let hash = file.metadata.sha256_hash();
     let tag = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let suffix = if encoding == Encoding::Decompressed { "-text" } else { "" };
+    let suffix = if encoding == ContentEncoding::Decompressed { "-text" } else { "" };
     let tag = HeaderValue::try_from(format!("\"{tag}{suffix}\"")).expect("hex is a header value");
     // Names under assets/ contain a hash of the content: such a file never changes.
     let cache = if name.starts_with("assets/") {
@@ -94,7 +96,7 @@ fn respond(
     if let Ok(kind) = HeaderValue::try_from(kind) {
         headers.insert(header::CONTENT_TYPE, kind);
     }
-    if encoding == Encoding::Gzip {
+    if encoding == ContentEncoding::Gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     *response.body_mut() = Body::from(file.data);

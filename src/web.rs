@@ -31,23 +31,23 @@ fn has(path: &str) -> bool {
     book::has(path) || find(path).is_some()
 }
 
-enum Found {
+enum FoundAsset {
     Built(String),
     Placeholder(&'static str, &'static str),
 }
 
-fn find(path: &str) -> Option<Found> {
+fn find(path: &str) -> Option<FoundAsset> {
     let name = match path {
         "/" | "/ui" => "index.html",
         view if view.starts_with("/ui/") => "index.html",
         file => file.strip_prefix('/')?,
     };
     if embedded::has::<Built>(name) {
-        return Some(Found::Built(name.to_owned()));
+        return Some(FoundAsset::Built(name.to_owned()));
     }
     match name {
-        "index.html" => Some(Found::Placeholder("text/html; charset=utf-8", PLACEHOLDER)),
-        "style.css" => Some(Found::Placeholder("text/css; charset=utf-8", PLACEHOLDER_STYLE)),
+        "index.html" => Some(FoundAsset::Placeholder("text/html; charset=utf-8", PLACEHOLDER)),
+        "style.css" => Some(FoundAsset::Placeholder("text/css; charset=utf-8", PLACEHOLDER_STYLE)),
         _ => None,
     }
 }
@@ -62,9 +62,9 @@ fn serve(request: &Request) -> Option<Response> {
         return book::serve(request);
     }
     match find(path)? {
-        Found::Placeholder(kind, text) => {
+        FoundAsset::Placeholder(kind, text) => {
             Some(([(header::CONTENT_TYPE, kind)], text).into_response())
         }
-        Found::Built(name) => embedded::serve::<Built>(request, &name),
+        FoundAsset::Built(name) => embedded::serve::<Built>(request, &name),
     }
 }

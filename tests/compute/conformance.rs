@@ -61,16 +61,16 @@ const COMMANDS_ONLY: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a shell that a signal ends while it has an EXIT trap of the person's tells no state",
+        "a shell with the user's EXIT trap that a signal ends does not report its state",
         &["exit_trap_and_interrupt"],
     ),
     (
-        "what a command has changed that leaves its shell is kept here, also where it was before",
+        "the changes of a command that exits its shell are kept there, including the previous directory",
         &["oldpwd_unset_after_restart"],
     ),
 ];
 
-/// Those of a short run where only commands run: none of them is about time.
+/// The cases of a short run where only commands run. None of them depends on time.
 const COMMANDS_SHORT: &[&str] = &[
     "unset_function",
     "sparse_array_survives",
@@ -111,7 +111,7 @@ fn needs_no_terminal(case: &Value) -> bool {
     !known && shell == "bash"
 }
 
-/// All cases; in a short run only some, another part of them for each thing beside.
+/// All cases. A short run plays a different part of them in each surrounding.
 fn cases(beside: Beside) -> Vec<Value> {
     let mut all = Vec::new();
     for file in case_files() {
@@ -141,7 +141,7 @@ fn cases(beside: Beside) -> Vec<Value> {
     mine.map(|(_, case)| case).filter(fits).collect()
 }
 
-/// Sandboxes as they come, but for the network, which no case needs.
+/// Default sandboxes without a network, which no case needs.
 const SANDBOXED: &[&str] = &["--provider", "namespace", "--set", "sandbox.egress=none"];
 
 fn rounds() -> usize {
@@ -184,7 +184,7 @@ fn hostile_cases_pass_in_a_container() {
     }
 }
 
-/// A long run takes long enough on one.
+/// Whether the environment variable `STEAD_VENDOR`, which limits a long run, allows this vendor.
 fn is_chosen(kind: &Kind) -> bool {
     std::env::var("STEAD_VENDOR").map_or(true, |name| name == kind.name())
 }
@@ -247,7 +247,7 @@ fn all_pass_on(server: &mut Server, home: &Home, beside: Beside, lease: &Value) 
         let wrong = play(server, home, &thread, &case, (beside, lease));
         if !wrong.is_empty() {
             failures.push(format!("{name}: {}", wrong.join("; ")));
-            // A long run may not come to its end.
+            // Printed at once, because a long run may be interrupted.
             println!("{}", failures[failures.len() - 1]);
         }
     }
@@ -299,10 +299,10 @@ fn play(
         if beside == Beside::Kills && index > 0 {
             server.kill_and_start(home);
         }
-        // A vendor takes its time for each megabyte that is kept.
+        // Each megabyte of kept output takes time at a vendor.
         let brief = beside == Beside::Commands && step["expect"]["stdout_len"].is_null();
-        let most = if brief { 1 << 20 } else { 64 << 20 };
-        let mut body = json!({"command": step["cmd"], "max_output_bytes": most});
+        let max_bytes = if brief { 1 << 20 } else { 64 << 20 };
+        let mut body = json!({"command": step["cmd"], "max_output_bytes": max_bytes});
         for name in ["timeout_ms", "stdin", "env", "cwd"] {
             if !step[name].is_null() {
                 body[name] = step[name].clone();

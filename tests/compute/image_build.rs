@@ -208,17 +208,26 @@ const SETTINGS: [&str; 8] = [
     "image.cache=0",
 ];
 
-#[test]
-fn an_image_is_built_from_a_dockerfile_and_replaced_only_by_a_build_that_succeeds() {
+/// A home with an image `base`; none where there are no namespace sandboxes.
+fn home_with_base() -> Option<Home> {
     let home = Home::new();
     let missing = Check::inspect(&namespace(home.path())).missing();
     if !missing.is_empty() {
         eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
-        return;
+        return None;
     }
     import_base(&home);
-    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
-    let server = Server::start_with(&home, &arguments);
+    Some(home)
+}
+
+fn start(home: &Home) -> Server {
+    Server::start_with(home, &[&["--provider", "namespace"], &SETTINGS[..]].concat())
+}
+
+#[test]
+fn an_image_is_built_from_a_dockerfile_and_replaced_only_by_a_build_that_succeeds() {
+    let Some(home) = home_with_base() else { return };
+    let server = start(&home);
     check_build(&home, &server.client());
 }
 
@@ -243,15 +252,8 @@ COPY --from=tools /etc/mar? /opt/
 
 #[test]
 fn an_image_has_what_its_last_stage_copies_from_others() {
-    let home = Home::new();
-    let missing = Check::inspect(&namespace(home.path())).missing();
-    if !missing.is_empty() {
-        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
-        return;
-    }
-    import_base(&home);
-    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
-    let server = Server::start_with(&home, &arguments);
+    let Some(home) = home_with_base() else { return };
+    let server = start(&home);
     let client = server.client();
     let directory = context(&home, "FROM base\nRUN echo of tools > /etc/mark\n");
     let (built, text) = build(&home, &directory, &[]);
@@ -303,15 +305,8 @@ fn a_server_whose_default_is_containers_builds_images_for_them() {
 
 #[test]
 fn a_build_whose_server_was_killed_leaves_nothing() {
-    let home = Home::new();
-    let missing = Check::inspect(&namespace(home.path())).missing();
-    if !missing.is_empty() {
-        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
-        return;
-    }
-    import_base(&home);
-    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
-    let server = Server::start_with(&home, &arguments);
+    let Some(home) = home_with_base() else { return };
+    let server = start(&home);
     let client = server.client();
     let mut archive = tar::Builder::new(Vec::new());
     let text = "FROM base\nRUN echo half > /half; sleep 600\n";
@@ -352,13 +347,7 @@ fn a_build_whose_server_was_killed_leaves_nothing() {
 
 #[test]
 fn a_server_killed_while_a_build_is_copied_leaves_nothing_half() {
-    let home = Home::new();
-    let missing = Check::inspect(&namespace(home.path())).missing();
-    if !missing.is_empty() {
-        eprintln!("skipped: no namespace sandboxes on this machine: {}", missing.join("; "));
-        return;
-    }
-    import_base(&home);
+    let Some(home) = home_with_base() else { return };
     // Large enough that the copy is met half-way.
     let base = home.path().join("images/base/rootfs");
     fs::write(base.join("large"), vec![7; 48 << 20]).unwrap();
@@ -366,8 +355,7 @@ fn a_server_killed_while_a_build_is_copied_leaves_nothing_half() {
     for number in 0..2000 {
         fs::write(base.join("many").join(number.to_string()), "x").unwrap();
     }
-    let arguments = [&["--provider", "namespace"], &SETTINGS[..]].concat();
-    let server = Server::start_with(&home, &arguments);
+    let server = start(&home);
     let directory = context(&home, "FROM base\nRUN echo one > /which\n");
     let (built, text) = build(&home, &directory, &[]);
     assert!(built, "{text}");

@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{attributes, files, is_test, product, product_folders, root};
 
-/// Returns the name of the public struct, enum, union or trait that a line declares.
-fn public_type(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix("pub")?;
-    let rest = match rest.strip_prefix('(') {
-        Some(rest) => rest.split_once(')')?.1,
-        None => rest,
-    };
-    let mut words = rest.split_whitespace().skip_while(|word| ["unsafe", "auto"].contains(word));
+/// Returns the name of the struct, enum, union or trait that a line declares, whatever its visibility.
+fn declared_type(line: &str) -> Option<&str> {
+    let is_modifier = |word: &&str| word.starts_with("pub") || ["unsafe", "auto"].contains(word);
+    // A visibility such as `pub(in crate::lease)` is two words.
+    let mut words =
+        line.split_whitespace().skip_while(|word| is_modifier(word) || word.ends_with(')'));
     let keyword = words.next()?;
-    if !rest.starts_with(' ') || !["struct", "enum", "union", "trait"].contains(&keyword) {
+    if !["struct", "enum", "union", "trait"].contains(&keyword) {
         return None;
     }
     // A macro's `struct $name` has no name yet.
@@ -22,7 +20,7 @@ fn public_type(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn no_two_public_types_have_one_name() {
+fn no_two_types_have_one_name() {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in product_folders() {
         for (path, text) in files(&folder) {
@@ -30,7 +28,7 @@ fn no_two_public_types_have_one_name() {
                 continue;
             }
             let file = path.strip_prefix(root()).unwrap().display().to_string();
-            for name in product(&text).lines().filter_map(public_type) {
+            for name in product(&text).lines().filter_map(declared_type) {
                 found.entry(name.to_owned()).or_default().insert(file.clone());
             }
         }
@@ -64,13 +62,15 @@ fn no_two_schemas_have_one_name() {
 }
 
 #[test]
-fn a_public_type_is_recognized() {
-    let check = |line: &str, expected: Option<&str>| assert_eq!(public_type(line), expected);
+fn a_declared_type_is_recognized() {
+    let check = |line: &str, expected: Option<&str>| assert_eq!(declared_type(line), expected);
     check("pub struct Lease {", Some("Lease"));
     check("pub(crate) struct Shares<T>(", Some("Shares"));
+    check("pub(in crate::lease) struct Worker;", Some("Worker"));
     check("    pub(super) enum Mode {", Some("Mode"));
     check("pub unsafe trait Zeroed {}", Some("Zeroed"));
+    check("struct Private;", Some("Private"));
     check("pub fn structure() {", None);
-    check("struct Private;", None);
     check("pub structure: Lease,", None);
+    check("    structure: Lease,", None);
 }

@@ -46,7 +46,7 @@ pub fn files(folder: &str) -> Vec<(PathBuf, String)> {
 
 /// The pages and scripts of a folder, or one page.
 pub fn texts(folder: &str) -> Vec<(PathBuf, String)> {
-    let kinds = ["md", "py", "mjs", "sh", "toml", "ts", "mts"];
+    let kinds = ["md", "py", "mjs", "sh", "toml", "ts", "tsx", "mts"];
     let is_text = |path: &PathBuf| path.extension().is_none() || is_kind(path, &kinds);
     let found = paths(folder).into_iter().filter(is_text);
     // A file without an extension may be a program.
@@ -198,6 +198,7 @@ impl Modules {
 /// Whether a file holds tests and nothing else.
 pub fn is_test(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("tests.rs"))
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
         || path.ends_with("contract.rs")
         || path.components().any(|part| part.as_os_str() == "tests")
 }

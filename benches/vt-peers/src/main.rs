@@ -1,5 +1,5 @@
 //! Throughput, memory and snapshots of the screen, beside `alacritty_terminal` and
-//! `vt100`. Processor time, the best of several rounds, the emulators taking turns.
+//! `vt100`: CPU time, the best of several rounds, in which the emulators alternate.
 //!
 //! usage: vt-peers [DIRECTORY]    also writes the inputs there, and our MB/s, for other programs
 
@@ -124,7 +124,7 @@ fn unicode(random: &mut Random, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A chunk as it comes from a pseudoterminal.
+/// The size of a chunk that a pseudoterminal typically returns.
 const CHUNK: usize = 64 * 1024;
 
 trait Emulator {
@@ -182,7 +182,7 @@ fn emulators() -> [(&'static str, Make); 3] {
     ]
 }
 
-/// Time this thread was on a processor: others may be busy here too.
+/// Returns the CPU time of this thread, because other programs may be running.
 fn processor_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -194,7 +194,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (processor_time() - start, result)
 }
 
-/// The best of many, for short work.
+/// Returns the best of many rounds, for short work.
 fn best<T>(mut work: impl FnMut() -> T) -> Duration {
     (0..ROUNDS * 6).map(|_| timed(&mut work).0).min().unwrap_or_default()
 }
@@ -214,7 +214,7 @@ fn main() {
     snapshots(&inputs);
 }
 
-/// Prints the MB/s of all; answers ours.
+/// Prints the MB/s of all emulators; returns ours.
 fn throughput(inputs: &[(&str, Vec<u8>)]) -> Vec<f64> {
     println!("\nMB/s");
     let mut ours = Vec::new();

@@ -19,7 +19,7 @@ const SETTING: &str = "volumes";
 /// How long the disk may take to create, list or remove volumes: somewhat longer than `mkfs.ext4` may take.
 const VOLUME_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What a sandbox with volumes and the removal of a volume wait for.
+/// The lock that the start of a sandbox with volumes and the removal of a volume wait for.
 const MOUNTING: &str = "the list of volumes in use";
 const MOUNTING_WAIT: Duration = Duration::from_secs(30);
 

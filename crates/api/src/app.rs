@@ -9,7 +9,6 @@ use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
 use engine::handoff::Handoffs;
 use engine::lease::Leases;
-use engine::project::{Attached, Projects};
 use engine::removal::{Removal, Removals};
 use engine::sandbox::Sandboxes;
 use engine::session::{Runtimes, Sessions};
@@ -18,6 +17,7 @@ use model::{
     InstanceState, Lease, Moment, OnExpiry, SessionPolicy, ShellKind, Terminal, TerminalId, Thread,
     ThreadId,
 };
+use project::{Attached, Projects};
 use store::{Chain, FirstUse, Store, ThreadChoices};
 
 use super::{
@@ -74,7 +74,7 @@ pub struct Engine {
     pub terminals: Terminals,
     pub sandboxes: Sandboxes,
     pub handoffs: Handoffs,
-    /// Deleted things whose processes are still ending.
+    /// Deleted resources whose processes are still ending.
     pub removals: Removals,
     pub projects: Projects,
     pub events: Events,

@@ -43,7 +43,7 @@ pub struct Budgets {
     connections: Arc<Connections>,
 }
 
-/// Who connects to the server.
+/// The kind of client that connects to the server directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
     Clients,

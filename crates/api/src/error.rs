@@ -18,13 +18,13 @@ use base::lock::StillLocked;
 use engine::{
     handoff::HandoffError,
     lease::LeaseError,
-    project::ProjectError,
     sandbox::SandboxError,
     terminal::{KernelResource, TerminalError},
 };
 use files::FileError;
 use machine::volume::VolumeError;
 use model::{BadAnswer, Refused};
+use project::ProjectError;
 use provider::ProviderError;
 use store::StoreError;
 

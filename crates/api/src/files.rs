@@ -20,10 +20,10 @@ use super::{
     shapes::BinarySchema,
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
-use engine::project::InstanceFiles;
 use files::{Above, RemoteDirectory, SearchLimits, Tree, TreePath, memory::Expect};
 use machine::with_identity_of;
 use model::{InstanceState, LeaseId, Thread, ThreadId};
+use project::InstanceFiles;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -369,7 +369,7 @@ async fn remove(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct SearchQuery {
+struct FileSearchQuery {
     /// Path of the file or directory.
     path: String,
     /// A regular expression, matched line by line.
@@ -408,12 +408,12 @@ struct SearchMatches {
 ///
 /// Matching is linear in the size of the files; matches, bytes and time are limited.
 #[utoipa::path(get, path = "/api/threads/{tid}/fs/search", tag = "files",
-    operation_id = "files.search", params(ThreadPath, SearchQuery),
+    operation_id = "files.search", params(ThreadPath, FileSearchQuery),
     responses((status = 200, description = "The matching lines", body = SearchMatches)))]
 async fn search(
     State(app): State<App>,
     Path(id): Path<ThreadId>,
-    Query(query): Query<SearchQuery>,
+    Query(query): Query<FileSearchQuery>,
 ) -> Result<axum::Json<SearchMatches>, Problem> {
     let path = parse(&query.path)?;
     let limit = page::items(query.limit)?;

@@ -21,8 +21,8 @@ use super::{
     transfer::{self, FilePart, FileStat, FileText, WrittenFile},
 };
 use ::files::{Above, FileError, Tree, TreePath};
-use engine::project::InstanceFiles;
 use model::{BackendKind, Project, ProjectId};
+use project::InstanceFiles;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()

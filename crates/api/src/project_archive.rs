@@ -19,8 +19,8 @@ use super::{
     shapes::BinarySchema,
     transfer::{BodyReader, BodyWriter, Chunks},
 };
-use engine::project::ImportLimits;
 use model::ProjectId;
+use project::ImportLimits;
 use store::{PageRequest, ThreadFilter};
 
 pub(super) fn routes() -> OpenApiRouter<App> {

@@ -14,8 +14,8 @@ use super::{
     params::ProjectPath,
     projects::{ProjectView, project_view},
 };
-use engine::project::{CleanupItem, CleanupMode, cleanup::Decision};
 use model::{ProjectId, Trashed};
+use project::{CleanupItem, CleanupMode, cleanup::Decision};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(plan, run)).routes(routes!(trash)).routes(routes!(restore))

@@ -17,8 +17,8 @@ use super::{
     removal::RemovalQuery,
     shapes::ProjectConfigSchema,
 };
-use engine::project::{ProjectChoices, cleanup};
 use model::{BackendKind, Project, ProjectConfig, ProjectId};
+use project::{ProjectChoices, cleanup};
 use store::ProjectFilter;
 
 pub(super) fn routes() -> OpenApiRouter<App> {

@@ -17,8 +17,8 @@ use super::{
     signal, sse, target::TargetTerminal,
 };
 use base::utf8::{Cutter, Utf8Piece};
-use engine::project::Attached;
 use engine::terminal::{ClientMode, Resume, WatchEvent, WatchFrom, Watcher, WatcherUpdate};
+use project::Attached;
 
 /// Selects where the stream starts and how the client attaches.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -65,7 +65,7 @@ pub fn copy(from: &Path, path: &Path, mode: u32) -> io::Result<()> {
     publish(&beside, path)
 }
 
-/// Gives a file that was synced its name, atomically. The name is on stable storage when this returns.
+/// Gives a file or directory that was synced its name, atomically. The name is on stable storage when this returns.
 pub fn publish(synced: &Path, path: &Path) -> io::Result<()> {
     fs::rename(synced, path)?;
     sync_directory(open_directory(path.parent().unwrap_or(Path::new("/")))?)

@@ -219,11 +219,11 @@ pub struct InstanceMeasurement {
 /// The handle to the bus; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Events {
-    inner: Arc<Inner>,
+    inner: Arc<EventsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct EventsInner {
     clock: Clock,
     sender: broadcast::Sender<PublishedEvent>,
     measurements: broadcast::Sender<InstanceMeasurement>,
@@ -261,7 +261,7 @@ impl Events {
         let ring = Mutex::new(Ring { next, kept: VecDeque::with_capacity(MAX_EVENTS) });
         let (sender, measurements) =
             (broadcast::Sender::new(MAX_EVENTS), broadcast::Sender::new(MAX_MEASUREMENTS));
-        Self { inner: Arc::new(Inner { clock, sender, measurements, ring }) }
+        Self { inner: Arc::new(EventsInner { clock, sender, measurements, ring }) }
     }
 
     /// Delivers an event to all subscribers. Never waits.

@@ -21,7 +21,7 @@ use prometheus_client::{
 
 /// The labels of the HTTP request metrics.
 #[derive(Debug, Clone, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     method: &'static str,
     route: String,
     status: u16,
@@ -93,7 +93,7 @@ pub struct ServerMetrics {
     pub memory_snapshot_age: Gauge<f64, AtomicU64>,
     ran: Family<ProviderLabel, Gauge<f64, AtomicU64>>,
     cost: Family<ProviderLabel, Gauge<f64, AtomicU64>>,
-    requests: Family<Request, Counter>,
+    requests: Family<RequestLabels, Counter>,
     request_seconds: Histogram,
     registry: Arc<Registry>,
 }
@@ -253,7 +253,7 @@ impl ServerMetrics {
             "DELETE" => "DELETE",
             _ => "other",
         };
-        let labels = Request { method, route: route.to_owned(), status };
+        let labels = RequestLabels { method, route: route.to_owned(), status };
         self.requests.get_or_create(&labels).inc();
         self.request_seconds.observe(time.as_secs_f64());
     }

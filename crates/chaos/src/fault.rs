@@ -18,7 +18,7 @@ use crate::{
     report::Report,
     rng::Rng,
     server::{POLL_INTERVAL, RunDirectory, Server, signal},
-    vendor::{BAD_MOODS, SandboxVendor, VendorMood},
+    vendor::{FAULTY_BEHAVIORS, SandboxVendor, VendorBehavior},
 };
 
 const DAY_SECONDS: u64 = 24 * 3600;
@@ -105,7 +105,7 @@ impl Fault {
     /// Checks that the fault can happen on this machine with this provider.
     ///
     /// # Errors
-    /// What is missing.
+    /// If something that the fault needs is missing.
     pub fn check(self, provider: &str) -> Result<()> {
         let is_root = rustix::process::geteuid().is_root();
         match self {
@@ -121,7 +121,7 @@ impl Fault {
     }
 }
 
-/// What became of one injection.
+/// The result of one injection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Injection {
     Happened,
@@ -245,9 +245,9 @@ impl Injector {
             Fault::Vendor => {
                 let Some(vendor) = &self.vendor else { return Ok(Injection::Missed("no vendor")) };
                 let before = vendor.affected();
-                vendor.set_mood(*rng.pick(&BAD_MOODS));
+                vendor.set_behavior(*rng.pick(&FAULTY_BEHAVIORS));
                 std::thread::sleep(Duration::from_millis(rng.between(200, 6000)));
-                vendor.set_mood(VendorMood::Good);
+                vendor.set_behavior(VendorBehavior::Correct);
                 if vendor.affected() == before {
                     return Ok(Injection::Missed("no request to the vendor"));
                 }

@@ -18,16 +18,16 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Names that belong to this run, collected while its instances exist.
 #[derive(Debug, Default)]
-pub struct Traces(Mutex<Names>);
+pub struct Traces(Mutex<InstanceNames>);
 
 #[derive(Debug, Default)]
-struct Names {
+struct InstanceNames {
     cgroups: BTreeSet<String>,
     links: BTreeSet<String>,
     hosts: BTreeSet<i32>,
 }
 
-/// What may exist beside the server that is checked.
+/// The processes and files that may exist beside the server that is checked.
 #[derive(Debug, Clone, Copy)]
 pub enum Remaining<'a> {
     /// These servers run, with the sandboxes that they keep ready.

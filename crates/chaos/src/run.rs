@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use crate::{
-    client::{ChaosClient, FileAccess, World},
+    client::{ChaosClient, ClientsWorld, FileAccess},
     fault::{Fault, Injector},
     http::{Http, HttpRequest},
     leftovers::{Remaining, Traces},
@@ -188,13 +188,13 @@ fn verify(clients: &mut [ChaosClient]) {
     });
 }
 
-fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<World> {
+fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<ClientsWorld> {
     let request = HttpRequest::new("POST", "/api/projects").json(&json!({"prefix": "chaos"}));
     let project = http
         .send(&request, None)
         .map_err(|failure| anyhow::anyhow!("cannot create a project: {failure:?}"))?;
     let project = project.json()["project_id"].as_str().context("no project id")?.to_owned();
-    let mut world = World {
+    let mut world = ClientsWorld {
         http,
         report,
         project,
@@ -216,7 +216,7 @@ fn create_world(http: Http, report: Arc<Report>, options: &Options) -> Result<Wo
     Ok(world)
 }
 
-fn check_histories(world: &World) {
+fn check_histories(world: &ClientsWorld) {
     for (key, history) in world.histories.lock().iter() {
         world.report.count(format!("history {key}: {} operations", history.len()));
         if let Err(anomaly) = register::check(history) {
@@ -258,7 +258,7 @@ fn describe(operation: &RegisterOperation) -> String {
 }
 
 /// Deletes all threads and the project, and waits until the lists are empty.
-fn delete_everything(http: &Http, world: &World, report: &Report) -> Result<()> {
+fn delete_everything(http: &Http, world: &ClientsWorld, report: &Report) -> Result<()> {
     let mut deadline = Instant::now() + DELETION_TIMEOUT;
     let mut left = vec!["?".to_owned()];
     while !left.is_empty() {

@@ -22,9 +22,9 @@ use crate::{
 
 /// How the vendor treats requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VendorMood {
+pub enum VendorBehavior {
     /// It answers.
-    Good,
+    Correct,
     /// Answers are late.
     Slow,
     /// Requests or their answers are lost.
@@ -35,11 +35,11 @@ pub enum VendorMood {
     Lying,
 }
 
-/// The moods that the fault `vendor` chooses from.
-pub const BAD_MOODS: [VendorMood; 4] =
-    [VendorMood::Slow, VendorMood::Lossy, VendorMood::Failing, VendorMood::Lying];
+/// The behaviors that the fault `vendor` chooses from.
+pub const FAULTY_BEHAVIORS: [VendorBehavior; 4] =
+    [VendorBehavior::Slow, VendorBehavior::Lossy, VendorBehavior::Failing, VendorBehavior::Lying];
 
-/// How many requests in a hundred meet a bad mood; the rest is answered, so that work stops half way.
+/// The percentage of requests that a faulty vendor treats wrongly; it answers the rest, so that work stops half way.
 const AFFECTED_PERCENT: u64 = 60;
 
 const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/html\r\n\
@@ -56,7 +56,7 @@ pub struct SandboxVendor {
     server: Server,
     directory: RunDirectory,
     proxy: SocketAddr,
-    mood: Arc<Mutex<(VendorMood, Rng)>>,
+    behavior: Arc<Mutex<(VendorBehavior, Rng)>>,
     affected: Arc<AtomicU64>,
 }
 
@@ -71,16 +71,16 @@ impl SandboxVendor {
         let to = server.http().address;
         let listener = TcpListener::bind(free_address()?).context("the vendor's proxy")?;
         let proxy = listener.local_addr()?;
-        let mood = Arc::new(Mutex::new((VendorMood::Good, Rng::new(seed, &[7]))));
+        let behavior = Arc::new(Mutex::new((VendorBehavior::Correct, Rng::new(seed, &[7]))));
         let affected = Arc::new(AtomicU64::new(0));
-        let (moods, counter) = (mood.clone(), affected.clone());
+        let (behaviors, counter) = (behavior.clone(), affected.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (moods, counter) = (moods.clone(), counter.clone());
-                std::thread::spawn(move || drop(pass(client, to, proxy, &moods, &counter)));
+                let (behaviors, counter) = (behaviors.clone(), counter.clone());
+                std::thread::spawn(move || drop(pass(client, to, proxy, &behaviors, &counter)));
             }
         });
-        Ok(SandboxVendor { server, directory, proxy, mood, affected })
+        Ok(SandboxVendor { server, directory, proxy, behavior, affected })
     }
 
     /// Returns the options of a server that runs its sandboxes here.
@@ -110,12 +110,11 @@ impl SandboxVendor {
         self.server.pid()
     }
 
-    /// Sets the mood of the vendor.
-    pub fn set_mood(&self, mood: VendorMood) {
-        self.mood.lock().0 = mood;
+    pub fn set_behavior(&self, behavior: VendorBehavior) {
+        self.behavior.lock().0 = behavior;
     }
 
-    /// Returns how many requests have met a bad mood.
+    /// Returns how many requests were treated wrongly.
     #[must_use]
     pub fn affected(&self) -> u64 {
         self.affected.load(Ordering::Relaxed)
@@ -134,30 +133,30 @@ impl SandboxVendor {
     }
 }
 
-/// Forwards one request, with `connection: close`, as the mood allows.
+/// Forwards one request, with `connection: close`, unless the behavior prevents it.
 fn pass(
     mut client: TcpStream,
     to: SocketAddr,
     own: SocketAddr,
-    mood: &Mutex<(VendorMood, Rng)>,
+    behavior: &Mutex<(VendorBehavior, Rng)>,
     affected_requests: &AtomicU64,
 ) -> io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let Some(head) = read_head(&mut reader, to)? else { return Ok(()) };
-    let (mood, mut rng) = {
-        let mut shared = mood.lock();
-        let (mood, rng) = &mut *shared;
+    let (behavior, mut rng) = {
+        let mut shared = behavior.lock();
+        let (behavior, rng) = &mut *shared;
         let affected = rng.chance(AFFECTED_PERCENT);
-        (if affected { *mood } else { VendorMood::Good }, Rng::new(rng.bits(), &[]))
+        (if affected { *behavior } else { VendorBehavior::Correct }, Rng::new(rng.bits(), &[]))
     };
-    if mood != VendorMood::Good {
+    if behavior != VendorBehavior::Correct {
         affected_requests.fetch_add(1, Ordering::Relaxed);
     }
-    let lost_before = mood == VendorMood::Lossy && rng.chance(50);
-    let answer = match mood {
-        VendorMood::Failing => Some(FAILURE),
-        VendorMood::Lying => Some(*rng.pick(&LIES)),
-        VendorMood::Good | VendorMood::Slow | VendorMood::Lossy => None,
+    let lost_before = behavior == VendorBehavior::Lossy && rng.chance(50);
+    let answer = match behavior {
+        VendorBehavior::Failing => Some(FAILURE),
+        VendorBehavior::Lying => Some(*rng.pick(&LIES)),
+        VendorBehavior::Correct | VendorBehavior::Slow | VendorBehavior::Lossy => None,
     };
     if lost_before {
         return client.shutdown(Shutdown::Both);
@@ -169,7 +168,7 @@ fn pass(
         io::copy(&mut reader, &mut io::sink())?;
         return Ok(());
     }
-    if mood == VendorMood::Slow {
+    if behavior == VendorBehavior::Slow {
         std::thread::sleep(Duration::from_millis(rng.between(50, 4000)));
     }
     let mut server = TcpStream::connect(to)?;
@@ -177,7 +176,7 @@ fn pass(
     let mut back = server.try_clone()?;
     let mut out = client.try_clone()?;
     let answers = std::thread::spawn(move || {
-        if mood == VendorMood::Lossy {
+        if behavior == VendorBehavior::Lossy {
             let _ = back.read(&mut [0; 1]);
         } else {
             let _ = copy_renamed(&mut back, &mut out, to, own);

@@ -7,12 +7,12 @@ const MAX_PARAMETER_BYTES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct AltScreen {
     pub(super) is_on: bool,
-    state: State,
+    state: ParserState,
     parameters: Vec<u8>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-enum State {
+enum ParserState {
     #[default]
     Text,
     Escape,
@@ -25,31 +25,31 @@ impl AltScreen {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.state = match (self.state, byte) {
-                (_, 0x1b) => State::Escape,
-                (State::Escape, b'[') => State::Bracket,
+                (_, 0x1b) => ParserState::Escape,
+                (ParserState::Escape, b'[') => ParserState::Bracket,
                 // RIS resets the screen.
-                (State::Escape, b'c') => {
+                (ParserState::Escape, b'c') => {
                     self.is_on = false;
-                    State::Text
+                    ParserState::Text
                 }
-                (State::Bracket, b'?') => {
+                (ParserState::Bracket, b'?') => {
                     self.parameters.clear();
-                    State::Modes
+                    ParserState::Modes
                 }
-                (State::Modes, b'0'..=b'9' | b';') => {
+                (ParserState::Modes, b'0'..=b'9' | b';') => {
                     if self.parameters.len() < MAX_PARAMETER_BYTES {
                         self.parameters.push(*byte);
                     }
-                    State::Modes
+                    ParserState::Modes
                 }
-                (State::Modes, b'h' | b'l') => {
+                (ParserState::Modes, b'h' | b'l') => {
                     let mut modes = self.parameters.split(|byte| *byte == b';');
                     if modes.any(|mode| matches!(mode, b"47" | b"1047" | b"1049")) {
                         self.is_on = *byte == b'h';
                     }
-                    State::Text
+                    ParserState::Text
                 }
-                _ => State::Text,
+                _ => ParserState::Text,
             };
         }
     }

@@ -1,18 +1,16 @@
 //! `stead cp`: copies files and directories between this machine and a thread or sandbox.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
-use tokio::{fs, io::AsyncWriteExt};
+use tokio::fs;
 
 use super::{
     client::{ApiClient, ServerArgs, escape},
+    download::{self, FileDurability},
     names,
     progress::TransferProgress,
     show::PrintArgs,
@@ -154,36 +152,14 @@ impl<'a> RemoteTree<'a> {
         sent.await.map(drop).with_context(|| format!("cannot write {to}"))
     }
 
-    /// Reads a file into a file beside `to`, which is then renamed.
     async fn read(&self, from: &str, to: &Path, progress: &TransferProgress) -> anyhow::Result<()> {
-        let mut answer = self.client.send(Method::GET, &self.path("read", from), None, &[]).await?;
-        let mut part = to.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let read = async {
-            let mut file = fs::File::create(&part).await?;
-            while let Some(chunk) = answer.chunk().await? {
-                file.write_all(&chunk).await?;
-                progress.add(chunk.len());
-            }
-            file.flush().await?;
-            fs::rename(&part, to).await?;
-            anyhow::Ok(())
-        };
-        let read = read.await;
-        if read.is_err() {
-            let _ = fs::remove_file(&part).await;
-        }
-        read.with_context(|| format!("cannot write {}", to.display()))
+        let body = self.client.send(Method::GET, &self.path("read", from), None, &[]).await?;
+        download::to_file(body, to, FileDurability::Volatile, progress).await
     }
 
     async fn print(&self, path: &str) -> anyhow::Result<()> {
-        let mut answer = self.client.send(Method::GET, &self.path("read", path), None, &[]).await?;
-        let mut out = tokio::io::stdout();
-        while let Some(chunk) = answer.chunk().await? {
-            out.write_all(&chunk).await?;
-        }
-        Ok(out.flush().await?)
+        let body = self.client.send(Method::GET, &self.path("read", path), None, &[]).await?;
+        download::to_stdout(body).await
     }
 }
 

@@ -7,6 +7,7 @@ mod client;
 mod config;
 mod copy;
 mod dockerignore;
+mod download;
 mod env;
 mod events;
 mod exec;

@@ -47,7 +47,7 @@ impl<'a> Table<'a> {
 
 /// Where a list is printed.
 #[derive(Debug, Clone, Copy)]
-enum Output {
+enum ListOutput {
     /// Columns and rows of a terminal.
     Screen(usize, usize),
     Pipe,
@@ -101,11 +101,11 @@ impl ListArgs {
                     reconnect.connected();
                     let output = output();
                     // On a screen, the relative times are kept up to date too.
-                    let redraw = matches!(output, Output::Screen(..)) && !self.print.json;
+                    let redraw = matches!(output, ListOutput::Screen(..)) && !self.print.json;
                     if redraw || shown.as_ref() != Some(&items) {
                         let text = self.text(table, &items, output);
                         let clear = if redraw { CLEAR_SCREEN } else { "" };
-                        if write(&format!("{clear}{text}"))? == Reader::Gone {
+                        if write(&format!("{clear}{text}"))? == OutputReader::Gone {
                             return Ok(());
                         }
                         shown = Some(items);
@@ -123,18 +123,18 @@ impl ListArgs {
     fn print_once(self, table: Table<'_>, items: &[Value]) -> anyhow::Result<()> {
         let output = match output() {
             // All rows: they can be scrolled.
-            Output::Screen(columns, _) => Output::Screen(columns, usize::MAX),
-            Output::Pipe => Output::Pipe,
+            ListOutput::Screen(columns, _) => ListOutput::Screen(columns, usize::MAX),
+            ListOutput::Pipe => ListOutput::Pipe,
         };
         write(&self.text(table, items, output))?;
         Ok(())
     }
 
-    fn text(self, of: Table<'_>, items: &[Value], output: Output) -> String {
+    fn text(self, of: Table<'_>, items: &[Value], output: ListOutput) -> String {
         if self.print.json {
             let items = Value::from(items);
             return match (self.watch, output) {
-                (false, Output::Screen(..)) => format!("{items:#}\n"),
+                (false, ListOutput::Screen(..)) => format!("{items:#}\n"),
                 _ => format!("{items}\n"),
             };
         }
@@ -152,7 +152,7 @@ impl ListArgs {
         rows.extend(items.iter().map(|item| {
             of.columns.iter().map(|(_, pointer)| cell(item, pointer)).collect::<Vec<_>>()
         }));
-        let Output::Screen(columns, lines) = output else {
+        let ListOutput::Screen(columns, lines) = output else {
             return format!("{}\n", table(&rows, usize::MAX));
         };
         // The last line of the screen remains for the cursor, the one before it for what is left out.
@@ -169,23 +169,23 @@ pub(super) fn print(form: PrintArgs, table: Table<'_>, items: &[Value]) -> anyho
     ListArgs { print: form, quiet: false, watch: false }.print_once(table, items)
 }
 
-fn output() -> Output {
+fn output() -> ListOutput {
     let size = io::stdout().is_terminal().then(raw::size).flatten();
-    size.map_or(Output::Pipe, |(columns, rows)| Output::Screen(columns.into(), rows.into()))
+    size.map_or(ListOutput::Pipe, |(columns, rows)| ListOutput::Screen(columns.into(), rows.into()))
 }
 
 /// Whether anyone still reads standard output.
 #[derive(Debug, PartialEq, Eq)]
-enum Reader {
+enum OutputReader {
     Present,
     Gone,
 }
 
-fn write(text: &str) -> io::Result<Reader> {
+fn write(text: &str) -> io::Result<OutputReader> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Reader::Present),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(OutputReader::Present),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(OutputReader::Gone),
         Err(error) => Err(error),
     }
 }
@@ -208,19 +208,19 @@ mod tests {
         let of = Table::new(&COLUMNS);
         let text = |args: ListArgs, output| args.text(of, &items, output);
         let plain = args(false, false, false);
-        assert_eq!(text(plain, Output::Pipe), "THREAD  STATE\na       idle\nb       -\n");
-        assert_eq!(text(args(false, true, false), Output::Pipe), "a\nb\n");
-        assert_eq!(text(args(true, false, true), Output::Screen(80, 24)).lines().count(), 1);
-        assert!(text(args(true, false, false), Output::Screen(80, 24)).lines().count() > 1);
-        let short = text(args(false, false, true), Output::Screen(80, 4));
+        assert_eq!(text(plain, ListOutput::Pipe), "THREAD  STATE\na       idle\nb       -\n");
+        assert_eq!(text(args(false, true, false), ListOutput::Pipe), "a\nb\n");
+        assert_eq!(text(args(true, false, true), ListOutput::Screen(80, 24)).lines().count(), 1);
+        assert!(text(args(true, false, false), ListOutput::Screen(80, 24)).lines().count() > 1);
+        let short = text(args(false, false, true), ListOutput::Screen(80, 4));
         assert_eq!(short, "THREAD  STATE\na       idle\n… and 1 more\n");
     }
 
     #[test]
     fn an_empty_table_may_say_what_to_do_and_an_empty_list_has_no_ids() {
         let of = Table { columns: &COLUMNS, empty: Some("no threads"), item: None };
-        assert_eq!(args(false, false, false).text(of, &[], Output::Pipe), "no threads\n");
-        assert_eq!(args(false, true, false).text(of, &[], Output::Pipe), "");
-        assert_eq!(args(true, false, false).text(of, &[], Output::Pipe), "[]\n");
+        assert_eq!(args(false, false, false).text(of, &[], ListOutput::Pipe), "no threads\n");
+        assert_eq!(args(false, true, false).text(of, &[], ListOutput::Pipe), "");
+        assert_eq!(args(true, false, false).text(of, &[], ListOutput::Pipe), "[]\n");
     }
 }

@@ -21,7 +21,7 @@ use super::{
 const MAX_ITEMS: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum MemoryStore {
+enum MemoryArea {
     /// In memory, and durable on disk
     Hot,
     /// Files
@@ -35,7 +35,7 @@ pub(super) struct MemoryArgs {
     project: String,
     /// Store of the memories
     #[arg(long, short, value_enum, default_value = "persistent")]
-    store: MemoryStore,
+    store: MemoryArea,
     #[command(flatten)]
     target: ServerArgs,
 }
@@ -46,8 +46,8 @@ impl MemoryArgs {
         let client = self.target.client()?;
         let project = names::project(&client, &self.project).await?;
         let store = match self.store {
-            MemoryStore::Hot => "hot",
-            MemoryStore::Persistent => "persistent",
+            MemoryArea::Hot => "hot",
+            MemoryArea::Persistent => "persistent",
         };
         let names: Vec<String> =
             below.split('/').filter(|name| !name.is_empty()).map(escape).collect();

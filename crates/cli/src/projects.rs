@@ -6,10 +6,10 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 
 use super::{
     client::{ServerArgs, escape},
+    download::{self, FileDurability},
     list::{self, ListArgs, Table},
     names,
     progress::TransferProgress,
@@ -329,39 +329,18 @@ async fn export(
     let client = target.client()?;
     let project = names::project(&client, project).await?;
     let path = format!("/api/projects/{}/export", escape(&project));
-    let mut answer = client.send(Method::GET, &path, None, &[]).await?;
+    let archive = client.send(Method::GET, &path, None, &[]).await?;
     if file.as_os_str() == "-" {
-        let mut out = tokio::io::stdout();
-        while let Some(chunk) = answer.chunk().await? {
-            out.write_all(&chunk).await?;
-        }
-        return Ok(out.flush().await?);
+        return download::to_stdout(archive).await;
     }
-    // Written beside, synced and renamed, so that a file of that name is complete.
-    let part = file.with_extension("part");
-    let made = async {
-        let mut out = tokio::fs::File::create(&part).await?;
-        let progress = TransferProgress::new("exported", None);
-        while let Some(chunk) = answer.chunk().await? {
-            out.write_all(&chunk).await?;
-            progress.add(chunk.len());
-        }
-        out.sync_all().await?;
-        tokio::fs::rename(&part, &file).await?;
-        progress.end();
-        anyhow::Ok(progress.bytes())
-    };
-    match made.await {
-        Ok(bytes) if form.json => {
-            let file = file.to_string_lossy();
-            Ok(form.one(&json!({"project_id": project, "file": file, "bytes": bytes}))?)
-        }
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let _ = tokio::fs::remove_file(&part).await;
-            Err(error).with_context(|| format!("cannot write {}", file.display()))
-        }
+    let progress = TransferProgress::new("exported", None);
+    download::to_file(archive, &file, FileDurability::Synced, &progress).await?;
+    progress.end();
+    if form.json {
+        let (file, bytes) = (file.to_string_lossy(), progress.bytes());
+        form.one(&json!({"project_id": project, "file": file, "bytes": bytes}))?;
     }
+    Ok(())
 }
 
 async fn import(file: PathBuf, form: PrintArgs, target: &ServerArgs) -> anyhow::Result<()> {

@@ -164,7 +164,7 @@ pub(super) struct NewSandboxArgs {
     timeout: Option<Duration>,
     /// What happens at the end of the lifetime
     #[arg(long, value_enum, requires = "timeout")]
-    on_timeout: Option<OnTimeout>,
+    on_timeout: Option<TimeoutChoice>,
     /// Set a label
     #[arg(short, long, value_name = "KEY=VALUE")]
     label: Vec<String>,
@@ -181,7 +181,7 @@ pub(super) struct NewSandboxArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum OnTimeout {
+enum TimeoutChoice {
     /// End the processes and keep the files
     Suspend,
     /// Delete the sandbox
@@ -317,8 +317,8 @@ async fn create(args: NewSandboxArgs) -> anyhow::Result<()> {
     put(
         "on_timeout",
         args.on_timeout.map(|action| match action {
-            OnTimeout::Suspend => "suspend".into(),
-            OnTimeout::Destroy => "destroy".into(),
+            TimeoutChoice::Suspend => "suspend".into(),
+            TimeoutChoice::Destroy => "destroy".into(),
         }),
     );
     let sandbox = client.post("/api/sandboxes", &Value::Object(body)).await?;

@@ -49,7 +49,7 @@ pub(super) async fn search(args: SearchArgs) -> anyhow::Result<ExitCode> {
     let limit = args.limit.max(1);
     let columns = [("command", "/command_id")];
     let table = Table { columns: &columns, empty: None, item: Some(result) };
-    let mut found = Found::default();
+    let mut found = SearchHits::default();
     let read = async || {
         found = search_all(&client, &path, limit).await?;
         Ok(std::mem::take(&mut found.items))
@@ -69,7 +69,7 @@ pub(super) async fn search(args: SearchArgs) -> anyhow::Result<ExitCode> {
 
 /// The result of a search.
 #[derive(Default)]
-struct Found {
+struct SearchHits {
     items: Vec<Value>,
     count: usize,
     /// How many commands were searched.
@@ -78,7 +78,7 @@ struct Found {
     more: bool,
 }
 
-async fn search_all(client: &ApiClient, path: &str, limit: usize) -> anyhow::Result<Found> {
+async fn search_all(client: &ApiClient, path: &str, limit: usize) -> anyhow::Result<SearchHits> {
     let mut items: Vec<Value> = Vec::new();
     let (mut cursor, mut searched) = (None::<String>, 0);
     let progress = SearchProgress::new();
@@ -100,7 +100,7 @@ async fn search_all(client: &ApiClient, path: &str, limit: usize) -> anyhow::Res
         progress.show(searched);
     }
     progress.clear();
-    Ok(Found { count: items.len(), items, searched, more: cursor.is_some() })
+    Ok(SearchHits { count: items.len(), items, searched, more: cursor.is_some() })
 }
 
 /// Formats a command that matches, and below it the matching lines.

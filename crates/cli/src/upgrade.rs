@@ -26,7 +26,7 @@ pub(super) struct UpgradeArgs {
 }
 
 /// One line of the report.
-struct Finding {
+struct UpgradeFinding {
     is_fine: bool,
     what: &'static str,
     detail: String,
@@ -64,7 +64,7 @@ pub(super) fn run(args: &UpgradeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether the database is sound.
-fn database(home: &Path) -> Finding {
+fn database(home: &Path) -> UpgradeFinding {
     let (is_fine, detail) = match store::check_file(home) {
         Ok(None) => (true, "there is none yet".to_owned()),
         Ok(Some(FileCheck { structure: None, damaged })) if damaged.is_empty() => {
@@ -73,11 +73,11 @@ fn database(home: &Path) -> Finding {
         Ok(Some(_)) => (false, "it is damaged; `stead doctor` says where".to_owned()),
         Err(error) => (false, format!("cannot be read: {error}")),
     };
-    Finding { is_fine, what: "database", detail }
+    UpgradeFinding { is_fine, what: "database", detail }
 }
 
 /// Whether the migrations of this version succeed on a copy.
-fn migrations(home: &Path) -> Finding {
+fn migrations(home: &Path) -> UpgradeFinding {
     let (is_fine, detail) = match store::rehearse(home) {
         Ok(None) => (true, "none are needed".to_owned()),
         Ok(Some(Rehearsal { applied, known })) if applied == known => {
@@ -93,5 +93,5 @@ fn migrations(home: &Path) -> Finding {
         Err(error @ OpenError::TooNew { .. }) => (false, error.to_string()),
         Err(error) => (false, format!("failed on a copy: {:#}", anyhow::Error::from(error))),
     };
-    Finding { is_fine, what: "migrations", detail }
+    UpgradeFinding { is_fine, what: "migrations", detail }
 }

@@ -46,9 +46,9 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_s
 
 /// The handle to all removals under way. Cheap to clone.
 #[derive(Clone)]
-pub struct Removals(Arc<Shared>);
+pub struct Removals(Arc<SharedRemovals>);
 
-struct Shared {
+struct SharedRemovals {
     store: Store,
     leases: Leases,
     terminals: Terminals,
@@ -65,10 +65,10 @@ type UnderWay = Arc<Mutex<HashMap<String, Vec<Removal>>>>;
 
 /// A removal that a caller can wait for.
 #[derive(Debug, Clone)]
-pub struct Removal(watch::Receiver<Progress>);
+pub struct Removal(watch::Receiver<RemovalProgress>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum RemovalProgress {
     UnderWay,
     /// A host does not answer. Its shells are ended when it does.
     Unreachable,
@@ -80,7 +80,7 @@ enum Progress {
 pub struct RemovalGuard {
     under_way: UnderWay,
     names: Vec<String>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<RemovalProgress>,
 }
 
 fn name(noun: &str, id: &dyn Display) -> String {
@@ -99,7 +99,8 @@ impl Removals {
         stop: CancellationToken,
     ) -> Self {
         let (tasks, under_way) = (TaskTracker::new(), UnderWay::default());
-        let shared = Shared { store, leases, terminals, sessions, events, stop, tasks, under_way };
+        let shared =
+            SharedRemovals { store, leases, terminals, sessions, events, stop, tasks, under_way };
         Self(Arc::new(shared))
     }
 
@@ -176,7 +177,8 @@ impl Removals {
                     async move { terminals.is_unreachable(&lease).await }
                 })
                 .collect();
-            let mut first = silent.map(|()| progress.send_replace(Progress::Unreachable)).take(1);
+            let mut first =
+                silent.map(|()| progress.send_replace(RemovalProgress::Unreachable)).take(1);
             let mut ended = pin!(end(&shared.store, &shared.terminals, &shared.leases, gone));
             tokio::select! {
                 () = &mut ended => return,
@@ -232,7 +234,7 @@ impl Removals {
 
 impl RemovalGuard {
     fn begin(under_way: UnderWay, noun: &str, id: &dyn Display) -> RemovalGuard {
-        let progress = watch::channel(Progress::UnderWay).0;
+        let progress = watch::channel(RemovalProgress::UnderWay).0;
         let mut removing = RemovalGuard { under_way, names: Vec::new(), progress };
         removing.add(noun, id);
         removing
@@ -262,7 +264,7 @@ impl Drop for RemovalGuard {
             }
         }
         drop(all);
-        self.progress.send_replace(Progress::Over);
+        self.progress.send_replace(RemovalProgress::Over);
     }
 }
 
@@ -270,7 +272,7 @@ impl Removal {
     /// Waits until the removal is over, or waits for a host that does not answer; at most for [`REMOVAL_WAIT`].
     pub async fn wait(mut self) {
         // A timeout is not an error: the deletion is recorded, and its task completes it.
-        let waited = self.0.wait_for(|progress| *progress != Progress::UnderWay);
+        let waited = self.0.wait_for(|progress| *progress != RemovalProgress::UnderWay);
         let _ = tokio::time::timeout(REMOVAL_WAIT, waited).await;
     }
 }
@@ -365,9 +367,9 @@ mod tests {
         let mut removal = last().unwrap();
         drop(first);
         assert!(last().is_some(), "the second is under way");
-        assert_eq!(*removal.0.borrow(), Progress::UnderWay);
+        assert_eq!(*removal.0.borrow(), RemovalProgress::UnderWay);
         drop(second);
-        assert!(removal.0.wait_for(|progress| *progress == Progress::Over).await.is_ok());
+        assert!(removal.0.wait_for(|progress| *progress == RemovalProgress::Over).await.is_ok());
         assert!(last().is_none());
     }
 
@@ -378,7 +380,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let mut waiting = pin!(removal.wait());
         assert!(futures_util::poll!(&mut waiting).is_pending());
-        removing.progress.send_replace(Progress::Unreachable);
+        removing.progress.send_replace(RemovalProgress::Unreachable);
         waiting.await;
         assert_eq!(began.elapsed(), Duration::ZERO);
     }

@@ -427,14 +427,14 @@ impl Tree {
                     directory.watch(&own, below)
                 });
                 let watch = watch.await.map_err(|error| client_error(error, path))?;
-                Source::Directory(Box::new(watch))
+                TreeSource::Directory(Box::new(watch))
             }
             Backend::State(memory) => {
                 let events = memory.watch();
                 if !resolved.is_route() {
                     memory.stat(&own).map_err(|error| client_error(error, path))?;
                 }
-                Source::Memory { events, path: own, below }
+                TreeSource::Memory { events, path: own, below }
             }
             Backend::Rows(_) => {
                 let what = "files that are stored as rows cannot be watched";
@@ -634,11 +634,11 @@ impl Writing {
 
 /// A watch on a file or directory of the tree.
 pub struct TreeWatch {
-    source: Source,
+    source: TreeSource,
     prefix: String,
 }
 
-enum Source {
+enum TreeSource {
     Directory(Box<Watch>),
     Memory { events: tokio::sync::broadcast::Receiver<FileEvent>, path: Relative, below: Below },
 }
@@ -648,8 +648,8 @@ impl TreeWatch {
     pub async fn next(&mut self) -> Result<Watched, FileError> {
         use tokio::sync::broadcast::error::RecvError;
         let mut seen = match &mut self.source {
-            Source::Directory(watch) => watch.next().await?,
-            Source::Memory { events, path, below } => loop {
+            TreeSource::Directory(watch) => watch.next().await?,
+            TreeSource::Memory { events, path, below } => loop {
                 match events.recv().await {
                     Ok(event) if is_watched(&event.path, path, *below) => {
                         break Watched::Event(event);

@@ -82,7 +82,7 @@ impl Detail {
 }
 
 /// One event of the inotify descriptor.
-struct Seen {
+struct InotifyEvent {
     watch: i32,
     flags: ReadFlags,
     /// The same for both sides of a rename.
@@ -235,7 +235,7 @@ impl Watch {
                 match reader.next() {
                     Ok(event) => {
                         let name = event.file_name();
-                        seen.push(Seen {
+                        seen.push(InotifyEvent {
                             watch: event.wd(),
                             flags: event.events(),
                             cookie: event.cookie(),
@@ -260,7 +260,7 @@ impl Watch {
         }
     }
 
-    fn handle(&mut self, Seen { watch, flags, cookie, name }: Seen) {
+    fn handle(&mut self, InotifyEvent { watch, flags, cookie, name }: InotifyEvent) {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(Watched::Lost);
             return;

@@ -18,7 +18,7 @@ impl Cgroup {
     pub(crate) fn create(instance: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = directory(&mounts, &own)?.join("stead").join(instance);
+        let path = cgroup_directory(&mounts, &own)?.join("stead").join(instance);
         fs::create_dir_all(&path).ok()?;
         // Before Linux 5.14 there is no `cgroup.kill`; the processes are then found one by one.
         path.join("cgroup.kill").exists().then_some(())?;
@@ -84,8 +84,9 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Returns the directory of our own cgroup, from the kernel's lists of mounts and cgroups.
-fn directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
+/// Returns the directory of a process's cgroup, from `/proc/self/mountinfo` and the process's `/proc/PID/cgroup`.
+#[must_use]
+pub fn cgroup_directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -107,7 +108,7 @@ mod tests {
     fn our_own_cgroup_is_found_below_its_mount_point() {
         let check = |mountinfo: &str, own: &str, expected: Option<&str>| {
             assert_eq!(
-                directory(mountinfo, own).as_deref(),
+                cgroup_directory(mountinfo, own).as_deref(),
                 expected.map(Path::new),
                 "{mountinfo}"
             );

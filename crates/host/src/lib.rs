@@ -14,5 +14,6 @@ mod socket;
 mod start;
 mod sys;
 
+pub use cgroup::cgroup_directory;
 pub use start::{StartError, main, spawn_detached};
 pub use sys::{give_back_memory, ignore_file_size_signal};

@@ -61,7 +61,7 @@ fn io(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
 /// What the arguments request.
 #[derive(Debug, PartialEq, Eq)]
 enum HostCommand {
-    Serve(Options),
+    Serve(HostOptions),
     /// Only reports that this executable works.
     Check,
     /// Continues with the state that another executable left in this process.
@@ -69,7 +69,7 @@ enum HostCommand {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct HostOptions {
     dir: PathBuf,
     label: String,
     max_terminals: usize,
@@ -147,7 +147,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<HostCommand, StartE
         }
     }
     let dir = dir.ok_or_else(|| StartError::Usage("--dir is missing".into()))?;
-    Ok(HostCommand::Serve(Options {
+    Ok(HostCommand::Serve(HostOptions {
         dir,
         label,
         max_terminals,
@@ -159,7 +159,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<HostCommand, StartE
     }))
 }
 
-fn serve(options: Options) -> Result<(), StartError> {
+fn serve(options: HostOptions) -> Result<(), StartError> {
     if let Some(fd) = options.filter_fd {
         filter(fd).map_err(io("filter system calls"))?;
     }
@@ -354,7 +354,7 @@ mod tests {
                 Err(part) => assert!(parsed.unwrap_err().contains(part), "{args:?}"),
             }
         };
-        let options = |detach| Options {
+        let options = |detach| HostOptions {
             dir: "/d".into(),
             label: "l".into(),
             max_terminals: MAX_TERMINALS,

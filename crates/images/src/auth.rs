@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// A larger file of credentials is refused.
 const MAX_CREDENTIALS_BYTES: u64 = 1 << 20;
 
-/// What a registry wants before it answers.
+/// The authentication that a registry demands.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RegistryChallenge {
     Basic,

@@ -14,7 +14,7 @@ use crate::manifest::PulledImage;
 use crate::reference::ImageReference;
 use crate::settings::{CONFIG, ImageSettings};
 use crate::store::{ImageStore, ROOTFS, RoomFor, SIZE};
-use base::durable::{open_directory, part_name, replace_at, sync_directory};
+use base::durable::{open_directory, part_name, publish, replace_at};
 
 /// An image that is being built. Until it is finished, no name stands for it; the next garbage collection removes
 /// what a killed process left.
@@ -161,8 +161,7 @@ impl UnfinishedImage {
         let beside = open_directory(&self.beside)?;
         replace_at(&beside, SIZE, size_of(&root)?.to_string().as_bytes())?;
         replace_at(&beside, CONFIG, config)?;
-        fs::rename(&self.beside, roots.join(id.hex()))?;
-        sync_directory(open_directory(&roots)?)?;
+        publish(&self.beside, &roots.join(id.hex()))?;
         let reference_text = reference.to_string();
         let image =
             PulledImage { reference: reference_text, manifest: id.clone(), id, layers: vec![] };

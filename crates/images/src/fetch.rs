@@ -15,7 +15,7 @@ use crate::error::PullError;
 use crate::lock::lock_store;
 use crate::manifest::BlobDescriptor;
 use crate::registry::RegistryClient;
-use base::durable::{open_directory, sync_directory};
+use base::durable::publish;
 use base::outbound::bounded;
 
 /// How long one connection may take to send a layer.
@@ -89,8 +89,7 @@ impl<'a> LayerFetch<'a> {
         }
         let store = async {
             layer.file.sync_all().await?;
-            fs::rename(&part, &complete)?;
-            sync_directory(open_directory(self.layers)?)
+            publish(&part, &complete)
         };
         store.await.map_err(PullError::storage(STORING))
     }

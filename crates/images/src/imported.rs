@@ -8,16 +8,16 @@
 //! copies of a process that was killed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags};
 
 use crate::layout::{is_layout, unpack_layout};
-use crate::lock::{LOCK_TIMEOUT, lock_file, try_lock};
+use crate::lock::{LOCK_TIMEOUT, lock_file, open_lock, try_lock};
 use base::durable::{open_directory, part_name, sync_directory};
 use base::outbound::TimedOut;
 use base::outbound::program::{ProgramCall, ProgramError};
@@ -176,9 +176,7 @@ impl ImportedImages {
 
     fn open_lock(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        options.open(self.dir.join(LOCK))
+        open_lock(&self.dir.join(LOCK))
     }
 
     fn remove_leftovers(&self) -> io::Result<()> {

@@ -41,7 +41,7 @@ pub use collect::Collected;
 pub use digest::ContentDigest;
 pub use error::PullError;
 pub use imported::{ExistingImage, ImportError, ImportedImages};
-pub use lock::ImageGuard;
+pub use lock::{ImageGuard, open_lock};
 pub use manifest::PulledImage;
 pub use path_pattern::path_matches;
 pub use reference::{BadReference, ImageReference};

@@ -25,7 +25,7 @@ pub struct ImageGuard(Arc<File>);
 impl ImageGuard {
     /// Waits while files are being removed.
     pub(crate) async fn shared(path: &Path) -> Result<Self, PullError> {
-        let file = open(path).map_err(PullError::storage("open the lock of the images"))?;
+        let file = open_lock(path).map_err(PullError::storage("open the lock of the images"))?;
         lock_store(&file, FlockOperation::NonBlockingLockShared, LOCK_TIMEOUT).await?;
         Ok(Self(Arc::new(file)))
     }
@@ -41,7 +41,7 @@ impl ImageGuard {
 
     /// Returns `None` while any process uses layers or roots.
     pub(crate) fn try_exclusive(path: &Path) -> io::Result<Option<Self>> {
-        let file = open(path)?;
+        let file = open_lock(path)?;
         Ok(try_lock(&file)?.then(|| Self(Arc::new(file))))
     }
 }
@@ -82,6 +82,10 @@ pub(crate) async fn lock_file(
     bounded("images.lock", limit, wait).await
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens the file of a lock, and creates it if it does not exist.
+///
+/// # Errors
+/// If it can be neither opened nor created.
+pub fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }

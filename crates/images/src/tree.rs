@@ -28,7 +28,7 @@ pub(crate) struct NodeMetadata {
     pub(crate) modified: i64,
 }
 
-/// What a layer puts at a path.
+/// The entry of a layer at a path.
 pub(crate) enum LayerNode<'a> {
     Directory,
     File {

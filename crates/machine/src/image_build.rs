@@ -7,15 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use images::{
-    BaseImage, ImageReference, ImageStore, ImageStoreOptions, ImportedImages, PullError, PullStage,
-};
+use images::{BaseImage, ImageReference, ImageStore, ImageStoreOptions, PullError, PullStage};
 
 use crate::disk::store::image_below;
 use crate::layout::PROGRAMS;
 use crate::namespace::LAYERS;
-use crate::sandbox_images::image_store;
-use crate::spec::is_image_name;
+use crate::sandbox_images::{image_store, imported_root};
 use base::outbound::program::{ProgramCall, ProgramError};
 
 /// How long the files of an image may take to be copied.
@@ -150,7 +147,7 @@ impl ImageBuilds {
     }
 
     fn imported(&self, name: &str) -> Option<PathBuf> {
-        if is_image_name(name) { ImportedImages::new(&self.home).root(name) } else { None }
+        imported_root(&self.home, name)
     }
 }
 

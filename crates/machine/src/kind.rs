@@ -92,6 +92,6 @@ pub(crate) trait SandboxKind: Send + Sync + Debug + 'static {
     /// What the image of a started sandbox says about programs.
     fn image_settings(&self, dir: &Path) -> io::Result<ImageSettings>;
 
-    /// What may limit the writes to the disks of these sandboxes.
+    /// The governor that limits the writes to the disks of these sandboxes, if there is one.
     fn disk_governor(&self) -> Option<&Arc<DiskGovernor>>;
 }

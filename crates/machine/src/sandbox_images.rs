@@ -141,10 +141,8 @@ impl SandboxImages {
         swept && collected.is_some()
     }
 
-    /// The root directory of an imported image.
     fn imported(&self, name: &str) -> Option<PathBuf> {
-        let root = self.home.join("images").join(name).join("rootfs");
-        (is_image_name(name) && root.is_dir()).then_some(root)
+        imported_root(&self.home, name)
     }
 
     /// The digest and the root of a pulled image, by its digest or its reference.
@@ -199,6 +197,11 @@ impl SandboxImages {
             events.publish(EventKind::ImageProgress { image, status, done_bytes, total_bytes });
         }
     }
+}
+
+/// The root directory of an imported image.
+pub(crate) fn imported_root(home: &Path, name: &str) -> Option<PathBuf> {
+    if is_image_name(name) { ImportedImages::new(home).root(name) } else { None }
 }
 
 fn refused(reason: String) -> ProviderError {

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use rustix::fs::FlockOperation;
 
-use crate::lock::{machine_lock, open_lock};
+use crate::lock::machine_lock;
+use images::open_lock;
 
 /// The number of slots: each has four addresses of 198.18.0.0/15.
 pub(crate) const SLOTS: u32 = 1 << 15;

@@ -19,7 +19,7 @@ const SCHEME: &str = "stead://";
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const PAGE_ITEMS: u32 = 100;
 
-/// What a URI names.
+/// The resource that a URI names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ResourceName {
     Screen { terminal_id: String },

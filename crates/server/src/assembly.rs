@@ -13,12 +13,9 @@ use api::{self, Engine};
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::{RouteBackend, Settings};
 use engine::{
+    departures::Departures,
     handoff::Handoffs,
     lease::{Leases, RetryPolicy},
-    project::{
-        AttendancePolicy, Departures, ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy,
-        workspace,
-    },
     removal::{self, Removals},
     session::Sessions,
     terminal::{self, ShellSetup, Terminals},
@@ -26,6 +23,9 @@ use engine::{
 use files::memory::{HotLimits, HotMemories};
 use machine::WorkspaceImages;
 use model::{BackendKind, Env};
+use project::{
+    AttendancePolicy, ProjectSettings, Projects, Workspace, cleanup::CleanupPolicy, workspace,
+};
 use store::{DeletedRows, Retention, Store};
 
 /// Builds the engine; nothing runs yet.

@@ -7,16 +7,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
 use base::clock::Clock;
-use engine::{
-    lease::Leases,
-    project::{CleanupMode, Projects},
-    session::Sessions,
-};
+use engine::{lease::Leases, session::Sessions};
 use machine::{
     DISK_GOVERNOR_INTERVAL, Docker, Namespace, Prewarm, WorkspaceImages,
     namespace::GOVERNOR_INTERVAL,
 };
 use model::Timestamp;
+use project::{CleanupMode, Projects};
 use store::{DeletedRows, Pruned, Retention, Store};
 
 /// Time between two searches for orphans.

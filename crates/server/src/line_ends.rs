@@ -22,21 +22,21 @@ const MAX_HELD_BYTES: usize = 2 * MAX_HEAD_BYTES;
 
 /// Where the requests of a connection begin and end; shared by the stream and the service.
 #[derive(Clone)]
-pub(super) struct Heads(Arc<Mutex<Position>>);
+pub(super) struct Heads(Arc<Mutex<RequestPosition>>);
 
 /// The part of the request that the next byte belongs to.
-enum Position {
+enum RequestPosition {
     Head(Vec<u8>),
     /// The body, with this many bytes left.
     Body(u64),
-    Chunked(Chunk),
+    Chunked(ChunkPosition),
     /// The beginning of the next head is unknown. An upgraded connection ends here, too.
     Unknown,
 }
 
 /// The part of a chunked body (RFC 9112, 7.1) that the next byte belongs to.
 #[derive(Clone, Copy)]
-enum Chunk {
+enum ChunkPosition {
     Size(u64),
     /// After the digits of the size.
     Extension(u64),
@@ -48,22 +48,22 @@ enum Chunk {
 
 impl Heads {
     pub(super) fn new() -> Heads {
-        Heads(Arc::new(Mutex::new(Position::Head(Vec::new()))))
+        Heads(Arc::new(Mutex::new(RequestPosition::Head(Vec::new()))))
     }
 
     /// Takes the head of a request that hyper delivers. Returns whether each of its lines ends in CRLF.
     pub(super) fn take(&self, headers: &HeaderMap) -> bool {
         let mut position = self.0.lock();
-        let Position::Head(held) = &mut *position else { return false };
+        let RequestPosition::Head(held) = &mut *position else { return false };
         let held = std::mem::take(held);
         let Some(end) = head_end(&held) else { return false };
         let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         *position = match length.and_then(|length| length.parse().ok()) {
             _ if headers.contains_key(header::TRANSFER_ENCODING) => {
-                Position::Chunked(Chunk::Size(0))
+                RequestPosition::Chunked(ChunkPosition::Size(0))
             }
-            Some(0) | None => Position::Head(Vec::new()),
-            Some(length) => Position::Body(length),
+            Some(0) | None => RequestPosition::Head(Vec::new()),
+            Some(length) => RequestPosition::Body(length),
         };
         position.read(&held[end..]);
         held[..end].iter().enumerate().all(|(at, &byte)| {
@@ -72,26 +72,27 @@ impl Heads {
     }
 }
 
-impl Position {
+impl RequestPosition {
     fn read(&mut self, mut bytes: &[u8]) {
         while let Some((&first, rest)) = bytes.split_first() {
             match self {
-                Position::Head(held) => {
+                RequestPosition::Head(held) => {
                     held.extend_from_slice(bytes);
                     if held.len() > MAX_HELD_BYTES {
-                        *self = Position::Unknown;
+                        *self = RequestPosition::Unknown;
                     }
                     return;
                 }
-                Position::Body(left) | Position::Chunked(Chunk::Data(left)) => {
+                RequestPosition::Body(left)
+                | RequestPosition::Chunked(ChunkPosition::Data(left)) => {
                     let left = *left;
                     bytes = self.skip(left, bytes);
                 }
-                Position::Chunked(chunk) => {
+                RequestPosition::Chunked(chunk) => {
                     *self = chunk.next(first);
                     bytes = rest;
                 }
-                Position::Unknown => return,
+                RequestPosition::Unknown => return,
             }
         }
     }
@@ -101,36 +102,44 @@ impl Position {
         let skipped = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
         let left = left - skipped as u64;
         *self = match self {
-            Position::Chunked(_) if left == 0 => Position::Chunked(Chunk::Size(0)),
-            Position::Chunked(_) => Position::Chunked(Chunk::Data(left)),
-            _ if left == 0 => Position::Head(Vec::new()),
-            _ => Position::Body(left),
+            RequestPosition::Chunked(_) if left == 0 => {
+                RequestPosition::Chunked(ChunkPosition::Size(0))
+            }
+            RequestPosition::Chunked(_) => RequestPosition::Chunked(ChunkPosition::Data(left)),
+            _ if left == 0 => RequestPosition::Head(Vec::new()),
+            _ => RequestPosition::Body(left),
         };
         &bytes[skipped..]
     }
 }
 
-impl Chunk {
-    fn next(self, byte: u8) -> Position {
+impl ChunkPosition {
+    fn next(self, byte: u8) -> RequestPosition {
         let digit = char::from(byte).to_digit(16).map(u64::from);
-        Position::Chunked(match (self, byte, digit) {
-            (Chunk::Size(size), _, Some(digit)) => {
+        RequestPosition::Chunked(match (self, byte, digit) {
+            (ChunkPosition::Size(size), _, Some(digit)) => {
                 match size.checked_mul(16).and_then(|size| size.checked_add(digit)) {
-                    Some(size) => Chunk::Size(size),
-                    None => return Position::Unknown,
+                    Some(size) => ChunkPosition::Size(size),
+                    None => return RequestPosition::Unknown,
                 }
             }
-            (Chunk::Size(0) | Chunk::Extension(0), b'\n', _) => Chunk::Trailer(0),
-            // The data ends in CRLF.
-            (Chunk::Size(size) | Chunk::Extension(size), b'\n', _) => {
-                Chunk::Data(size.saturating_add(2))
+            (ChunkPosition::Size(0) | ChunkPosition::Extension(0), b'\n', _) => {
+                ChunkPosition::Trailer(0)
             }
-            (Chunk::Size(size) | Chunk::Extension(size), _, _) => Chunk::Extension(size),
-            (Chunk::Trailer(0), b'\n', _) => return Position::Head(Vec::new()),
-            (Chunk::Trailer(_), b'\n', _) => Chunk::Trailer(0),
-            (Chunk::Trailer(length), b'\r', _) => Chunk::Trailer(length),
-            (Chunk::Trailer(length), _, _) => Chunk::Trailer(length.saturating_add(1)),
-            (Chunk::Data(_), _, _) => return Position::Unknown,
+            // The data ends in CRLF.
+            (ChunkPosition::Size(size) | ChunkPosition::Extension(size), b'\n', _) => {
+                ChunkPosition::Data(size.saturating_add(2))
+            }
+            (ChunkPosition::Size(size) | ChunkPosition::Extension(size), _, _) => {
+                ChunkPosition::Extension(size)
+            }
+            (ChunkPosition::Trailer(0), b'\n', _) => return RequestPosition::Head(Vec::new()),
+            (ChunkPosition::Trailer(_), b'\n', _) => ChunkPosition::Trailer(0),
+            (ChunkPosition::Trailer(length), b'\r', _) => ChunkPosition::Trailer(length),
+            (ChunkPosition::Trailer(length), _, _) => {
+                ChunkPosition::Trailer(length.saturating_add(1))
+            }
+            (ChunkPosition::Data(_), _, _) => return RequestPosition::Unknown,
         })
     }
 }
@@ -225,7 +234,7 @@ mod tests {
             for piece in all.as_bytes().chunks(size) {
                 heads.0.lock().read(piece);
                 let complete = match &*heads.0.lock() {
-                    Position::Head(held) => head_end(held).is_some(),
+                    RequestPosition::Head(held) => head_end(held).is_some(),
                     _ => false,
                 };
                 if complete {
@@ -262,7 +271,7 @@ mod tests {
         for _ in 0..=MAX_HELD_BYTES {
             heads.0.lock().read(b"x");
         }
-        assert!(matches!(&*heads.0.lock(), Position::Unknown));
+        assert!(matches!(&*heads.0.lock(), RequestPosition::Unknown));
         assert!(!heads.take(&headers(None)));
     }
 }

@@ -25,7 +25,7 @@ pub fn functions<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Function>
 
 fn definitions(text: &[u8]) -> Vec<Function> {
     let mut found = Vec::new();
-    let mut scan = Scan::new(text);
+    let mut scan = TextScan::new(text);
     while scan.at < text.len() {
         let start = scan.at;
         let definition = if scan.starts_command { definition(text, start) } else { Ok(None) };
@@ -68,7 +68,7 @@ fn definition(text: &[u8], start: usize) -> Result<Option<usize>, Unclosed> {
         Some(b'(') => b')',
         _ => return Ok(None),
     };
-    let mut scan = Scan::new(text);
+    let mut scan = TextScan::new(text);
     scan.at = at + 1;
     let mut depth = 1;
     while scan.at < text.len() {
@@ -90,7 +90,7 @@ fn definition(text: &[u8], start: usize) -> Result<Option<usize>, Unclosed> {
 }
 
 /// Walks over shell text, and over a quoted part in one step.
-struct Scan<'a> {
+struct TextScan<'a> {
     text: &'a [u8],
     at: usize,
     /// A command may begin here.
@@ -101,7 +101,7 @@ struct Scan<'a> {
     documents: Vec<Vec<u8>>,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> TextScan<'a> {
     fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0, starts_command: true, starts_word: true, documents: Vec::new() }
     }

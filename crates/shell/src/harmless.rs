@@ -70,7 +70,7 @@ impl HarmlessFilter {
 
     /// Returns whether this text certainly changes nothing in the shell.
     pub fn accepts(&self, text: &[u8]) -> bool {
-        text.len() <= MAX_TEXT_BYTES && Scan { text, at: 0 }.list(&self.taken).is_some()
+        text.len() <= MAX_TEXT_BYTES && HarmlessScan { text, at: 0 }.list(&self.taken).is_some()
     }
 }
 
@@ -102,12 +102,12 @@ struct Word {
     bare: bool,
 }
 
-struct Scan<'a> {
+struct HarmlessScan<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl Scan<'_> {
+impl HarmlessScan<'_> {
     /// Parses the whole text. Returns `None` as soon as something is not understood.
     fn list(&mut self, taken: &HashSet<Vec<u8>>) -> Option<()> {
         self.skip(b" \t\n");

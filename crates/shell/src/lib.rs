@@ -61,7 +61,7 @@ pub use executor::{BEGAN, now_ms};
 pub use image::Image;
 pub use kind::Kind;
 pub use output::{Keep, Output, Piece};
-pub use procs::is_first_process;
+pub use procs::{Process, all as all_processes, is_first_process};
 pub use prompt::{TerminalReader, reader};
 pub use screen::{MAX_HELD_BYTES, ScreenCopy};
 pub use spec::{At, MAX_QUEUED_COMMANDS, Setup, Spec};

@@ -57,6 +57,8 @@ pub struct Process {
     pub session: i32,
     /// Ticks since boot.
     pub start: u64,
+    /// CPU time of the process and of its reaped children, in ticks.
+    pub cpu_ticks: u64,
 }
 
 impl Process {
@@ -72,13 +74,15 @@ impl Process {
         let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
         let rest = std::str::from_utf8(text.get(behind..)?).ok()?;
         let fields: Vec<&str> = rest.split(' ').collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         Some(Self {
             pid,
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
-            start: fields.get(19)?.parse().ok()?,
+            start: number(19)?,
+            cpu_ticks: number(11)? + number(12)? + number(13)? + number(14)?,
         })
     }
 
@@ -86,6 +90,12 @@ impl Process {
     #[must_use]
     pub fn alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
+    }
+
+    /// Returns whether a signal or a debugger stopped the process.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
     }
 }
 
@@ -331,14 +341,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_may_contain_parentheses_and_blanks() {
-        let text = b"7 (a ) S 1) S 3 4 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+    fn a_process_name_may_contain_parentheses_blanks_and_any_byte() {
+        let text = b"7 (a ) S \xff1) S 3 4 5 0 -1 0 0 0 0 0 10 20 30 40 20 0 1 0 4242 1 1";
         let process = Process::parse(7, text).unwrap();
         assert_eq!(
             (process.state, process.parent, process.group, process.session),
             (b'S', 3, 4, 5)
         );
-        assert_eq!(process.start, 4242);
+        assert_eq!((process.start, process.cpu_ticks), (4242, 100));
     }
 
     #[test]

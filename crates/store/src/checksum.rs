@@ -84,7 +84,7 @@ pub(super) fn verify(row: &Row<'_>, noun: &'static str) -> rusqlite::Result<()> 
 }
 
 /// A table with checksums.
-struct Table {
+struct ChecksumTable {
     name: String,
     /// The columns that the checksum covers, separated by commas.
     columns: String,
@@ -92,7 +92,7 @@ struct Table {
     this_row: String,
 }
 
-fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<ChecksumTable>> {
     let mut listed = connection.prepare(
         "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table'
            AND name NOT LIKE 'sqlite_%' ORDER BY name",
@@ -116,14 +116,14 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
         };
         let covered = columns.iter().filter(|(column, _)| column != COLUMN);
         let columns = covered.map(|(column, _)| format!("\"{column}\"")).collect::<Vec<_>>();
-        tables.push(Table { name, columns: columns.join(", "), this_row });
+        tables.push(ChecksumTable { name, columns: columns.join(", "), this_row });
     }
     Ok(tables)
 }
 
 /// Creates the triggers that are missing or outdated, and the checksums of their tables.
 pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
-    for Table { name, columns, this_row } in tables(connection)? {
+    for ChecksumTable { name, columns, this_row } in tables(connection)? {
         let body =
             format!("UPDATE \"{name}\" SET {COLUMN} = {FUNCTION}({columns}) WHERE {this_row};");
         let triggers = [
@@ -165,7 +165,7 @@ pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
 /// Counts the rows that do not match their checksums, by table.
 pub(super) fn damaged_rows(connection: &Connection) -> Result<Vec<DamagedTable>, StoreError> {
     let mut found = Vec::new();
-    for Table { name, columns, .. } in tables(connection)? {
+    for ChecksumTable { name, columns, .. } in tables(connection)? {
         let sql =
             format!("SELECT count(*) FROM \"{name}\" WHERE {COLUMN} <> {FUNCTION}({columns})");
         let rows: i64 = connection.query_row(&sql, [], |row| row.get(0))?;

@@ -28,10 +28,10 @@ const MAX_BATCH: usize = 256;
 pub(super) type Statements<T> = Box<dyn FnOnce(&Connection) -> Result<T, StoreError> + Send>;
 
 /// A change that runs inside the transaction.
-type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Outcome + Send>;
+type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> JobOutcome + Send>;
 
 /// The result of a job, and how to reply to its caller.
-struct Outcome {
+struct JobOutcome {
     succeeded: bool,
     /// Called after the commit, with its error if it failed.
     answer: Box<dyn FnOnce(Option<StoreError>) + Send>,
@@ -82,7 +82,7 @@ impl Writer {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             let result = connection.and_then(f);
-            Outcome {
+            JobOutcome {
                 succeeded: result.is_ok(),
                 answer: Box::new(move |failed| {
                     let result = match failed {
@@ -159,7 +159,7 @@ impl Work {
     fn transaction(
         &mut self,
         jobs: &mut impl Iterator<Item = Job>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<JobOutcome>,
     ) -> Result<(), StoreError> {
         self.checked.verdict()?;
         let connection = match self.connection.take() {

@@ -53,7 +53,7 @@ impl std::error::Error for RestoreError {}
 impl Screen {
     /// Returns the whole state of the screen, for [`Screen::restore`].
     pub fn checkpoint(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::with_capacity(4096));
+        let mut out = CheckpointWriter(Vec::with_capacity(4096));
         out.0.extend_from_slice(MAGIC);
         out.0.extend_from_slice(&VERSION.to_le_bytes());
         out.0.extend_from_slice(&[0; 4]);
@@ -76,15 +76,15 @@ impl Screen {
         if crc32fast::hash(&bytes[HEADER..]) != crc {
             return Err(RestoreError::Checksum);
         }
-        let mut input = Reader(&bytes[HEADER..]);
+        let mut input = CheckpointReader(&bytes[HEADER..]);
         let screen = read_screen(&mut input).ok_or(RestoreError::Malformed)?;
         if input.0.is_empty() { Ok(screen) } else { Err(RestoreError::Malformed) }
     }
 }
 
-struct Writer(Vec<u8>);
+struct CheckpointWriter(Vec<u8>);
 
-impl Writer {
+impl CheckpointWriter {
     fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -104,7 +104,7 @@ impl Writer {
         self.size(value.len());
         self.0.extend_from_slice(value);
     }
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Writer, T)) {
+    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut CheckpointWriter, T)) {
         self.bool(value.is_some());
         if let Some(value) = value {
             write(self, value);
@@ -112,9 +112,9 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct CheckpointReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> CheckpointReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn write_screen(out: &mut Writer, screen: &Screen) {
+fn write_screen(out: &mut CheckpointWriter, screen: &Screen) {
     out.size(screen.cols);
     out.size(screen.rows);
     out.bool(screen.alt);
@@ -176,7 +176,7 @@ fn write_screen(out: &mut Writer, screen: &Screen) {
     out.u8(screen.keyboard.modify_other_keys);
     out.option(screen.colors.as_deref(), |out, colors| {
         for color in colors.palette.iter().chain(&colors.special).chain(&colors.attributes) {
-            out.option(*color, Writer::u32);
+            out.option(*color, CheckpointWriter::u32);
         }
     });
     for text in [&screen.title, &screen.icon, &screen.cwd] {
@@ -204,7 +204,7 @@ fn write_screen(out: &mut Writer, screen: &Screen) {
     write_parser(out, &screen.parser);
 }
 
-fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
+fn read_screen(input: &mut CheckpointReader<'_>) -> Option<Screen> {
     let (cols, rows) = (input.size()?, input.size()?);
     let size = Size { cols: cols.try_into().ok()?, rows: rows.try_into().ok()? };
     let mut screen = Screen::new(size, 0);
@@ -216,7 +216,7 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
     screen.set_checksum_reports(reports);
     for _ in 0..input.size()? {
         let number = input.u32()?;
-        let id = input.option(Reader::text)?.map(Into::into);
+        let id = input.option(CheckpointReader::text)?.map(Into::into);
         let uri = input.text()?.into();
         if number == 0 || number as usize > 1 << 20 {
             return None;
@@ -245,7 +245,7 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
         let mut colors = Box::<Colors>::default();
         let Colors { palette, special, attributes } = &mut *colors;
         for color in palette.iter_mut().chain(special).chain(attributes) {
-            *color = input.option(Reader::u32)?;
+            *color = input.option(CheckpointReader::u32)?;
         }
         Some(colors)
     })?;
@@ -259,7 +259,7 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
         screen.icons.push(input.text()?);
     }
     let mark = input.u8()?;
-    let code = input.option(Reader::u32)?.map(|code| code as i32);
+    let code = input.option(CheckpointReader::u32)?.map(|code| code as i32);
     screen.mark = match mark {
         0 => None,
         1 => Some(Mark::Prompt),
@@ -274,17 +274,17 @@ fn read_screen(input: &mut Reader<'_>) -> Option<Screen> {
     Some(screen)
 }
 
-fn write_style(out: &mut Writer, style: &Style) {
+fn write_style(out: &mut CheckpointWriter, style: &Style) {
     for word in [style.fg, style.bg, style.ext, style.link] {
         out.u32(word);
     }
 }
 
-fn read_style(input: &mut Reader<'_>) -> Option<Style> {
+fn read_style(input: &mut CheckpointReader<'_>) -> Option<Style> {
     Some(Style { fg: input.u32()?, bg: input.u32()?, ext: input.u32()?, link: input.u32()? })
 }
 
-fn write_buffer(out: &mut Writer, buffer: &Buffer, screen: &Screen) {
+fn write_buffer(out: &mut CheckpointWriter, buffer: &Buffer, screen: &Screen) {
     for value in [
         buffer.x,
         buffer.y,
@@ -322,7 +322,7 @@ fn write_buffer(out: &mut Writer, buffer: &Buffer, screen: &Screen) {
     }
 }
 
-fn read_buffer(input: &mut Reader<'_>, screen: &mut Screen) -> Option<Buffer> {
+fn read_buffer(input: &mut CheckpointReader<'_>, screen: &mut Screen) -> Option<Buffer> {
     let (cols, height) = (usize::from(screen.size().cols), usize::from(screen.size().rows));
     let mut buffer = Buffer::new(cols, height, 0);
     buffer.x = input.size().filter(|x| *x <= cols)?;
@@ -362,7 +362,7 @@ fn read_buffer(input: &mut Reader<'_>, screen: &mut Screen) -> Option<Buffer> {
     Some(buffer)
 }
 
-fn write_modes(out: &mut Writer, modes: &Modes) {
+fn write_modes(out: &mut CheckpointWriter, modes: &Modes) {
     for flag in [
         modes.app_cursor,
         modes.app_keypad,
@@ -395,7 +395,7 @@ fn write_modes(out: &mut Writer, modes: &Modes) {
     }
 }
 
-fn read_modes(input: &mut Reader<'_>) -> Option<Modes> {
+fn read_modes(input: &mut CheckpointReader<'_>) -> Option<Modes> {
     Some(Modes {
         app_cursor: input.bool()?,
         app_keypad: input.bool()?,
@@ -441,14 +441,14 @@ fn read_modes(input: &mut Reader<'_>) -> Option<Modes> {
 }
 
 /// Stores the parser as the bytes that bring a fresh parser to its state.
-fn write_parser(out: &mut Writer, parser: &Parser) {
+fn write_parser(out: &mut CheckpointWriter, parser: &Parser) {
     let mut pending = Vec::new();
     parser.pending(&mut pending);
     out.bytes(&pending);
     out.u8(parser.join);
 }
 
-fn read_parser(input: &mut Reader<'_>) -> Option<Parser> {
+fn read_parser(input: &mut CheckpointReader<'_>) -> Option<Parser> {
     let mut scratch = Screen::new(Size { cols: 2, rows: 1 }, 0);
     scratch.feed(input.bytes()?);
     scratch.parser.join = input.u8().filter(|join| *join <= 2)?;

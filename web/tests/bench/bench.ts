@@ -42,7 +42,7 @@ const at = (sorted: readonly number[], share: number): number =>
 
 const sort = (values: readonly number[]): number[] => [...values].sort((a, b) => a - b);
 
-/** Records the time between frames, and of each frame how long the page's thread was busy before it. */
+/** Records the time between frames, and how long the page's main thread was busy before each frame. */
 async function watchFrames(page: Page): Promise<() => Promise<{ between: number[]; busy: number[] }>> {
   await page.evaluate(() => {
     const frames = { between: [] as number[], busy: [] as number[], stop: false };
@@ -50,7 +50,7 @@ async function watchFrames(page: Page): Promise<() => Promise<{ between: number[
     let last = performance.now();
     const channel = new MessageChannel();
     let began = 0;
-    // What runs after the callbacks of a frame: style, layout and paint lie between both.
+    // This task runs after the callbacks of a frame, so style, layout and paint are included.
     channel.port1.onmessage = () => frames.busy.push(performance.now() - began);
     const frame = (): void => {
       const now = performance.now();
@@ -75,7 +75,7 @@ async function watchFrames(page: Page): Promise<() => Promise<{ between: number[
 const ms = (value: number): string => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 
 test("first load", async () => {
-  // As the binary serves it, compressed; files from a disk would not be.
+  // The binary serves compressed files; files from a disk would not be compressed.
   if (fromDist) return;
   for (const view of ["now", "threads/small"]) {
     const { context, page } = await person(browser, server);
@@ -107,7 +107,7 @@ test("a list of 1,000 threads", async () => {
   await page.goto(`${server.url}/ui/threads`);
   await page.getByRole("row", { name: /many-/ }).first().waitFor();
   const shown = Date.now() - began;
-  // Without changes, then while threads change all the time.
+  // Measured without changes, then while threads change continuously.
   for (const changing of [false, true]) {
     let stop = false;
     const changes = (async () => {
@@ -140,7 +140,7 @@ test("a list of 1,000 threads", async () => {
     const started = Date.now();
     await server.call("POST", `/api/threads/${thread}/exec`, { command: "sleep 300", yield_ms: 0 });
     const called = Date.now() - started;
-    // The thread that was used last is the first in the list.
+    // The thread that was used most recently is the first in the list.
     await page.locator("tbody tr", { hasText: thread }).locator(".badge.busy").waitFor();
     latencies.push(Date.now() - started - called);
   }
@@ -195,7 +195,7 @@ test("20 visible terminals", async () => {
   const { context, page } = await person(browser, server, { viewport: { width: 2000, height: 1600 } });
   await server.thread("crowd");
   for (let nth = 0; nth < 19; nth += 1)
-    // Fifty lines a second, as a build or a test run prints them.
+    // Fifty lines per second, like a build or a test run.
     await server.call("POST", "/api/threads/crowd/terminals", {
       cmd: [
         "sh",
@@ -243,7 +243,7 @@ test("20 visible terminals", async () => {
   await context.close();
 }, 600_000);
 
-test("a few bytes with much effect", async () => {
+test("control sequences of a few bytes with a large effect", async () => {
   await server.thread("scrolled", { cwd: "/tmp" });
   const { context, page } = await person(browser, server);
   await page.goto(threadPage(server, "scrolled"));

@@ -30,7 +30,7 @@ beforeAll(async () => {
 /** The rules of WCAG 2.2, levels A and AA. */
 const TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
 
-/** What axe finds against WCAG 2.2 AA, whatever its impact. */
+/** Returns all violations of WCAG 2.2 AA that axe finds, of any impact. */
 async function violations(page: Page): Promise<string[]> {
   await page.evaluate(axe.source);
   return page.evaluate(async (values) => {
@@ -44,7 +44,7 @@ async function violations(page: Page): Promise<string[]> {
   }, TAGS);
 }
 
-/** The views, and what each shows when it is complete. */
+/** The views, each with a function that waits until it is complete. */
 const VIEWS: [view: string, complete: (page: Page) => Promise<unknown>][] = [
   ["now", (page) => page.locator(".handoff").nth(2).waitFor()],
   ["inbox", (page) => page.locator(".handoff").nth(2).waitFor()],

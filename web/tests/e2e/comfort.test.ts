@@ -15,7 +15,7 @@ import {
 const scene = stage();
 const { server } = scene;
 
-/** A person with preferences at the terminal of a thread. */
+/** Opens the terminal of a thread as a person with these preferences. */
 async function at(
   thread: string,
   preferences: object = {},
@@ -52,7 +52,7 @@ test("a selection is copied when the person prefers it", async () => {
   await close();
 });
 
-test("a selection is left alone otherwise", async () => {
+test("a selection is not copied otherwise", async () => {
   const { page, close } = await at("leaving");
   await page.evaluate(() => navigator.clipboard.writeText("mine"));
   await type(page, "clear; echo keep-$((1+1))-me");
@@ -82,7 +82,7 @@ test("a paste of several lines is always confirmed when the person prefers it", 
   await close();
 });
 
-test("a search counts its matches, goes through them and minds the case if asked to", async () => {
+test("a search counts its matches, steps through them and can be case-sensitive", async () => {
   const { page, close } = await at("counting");
   await type(page, "clear; for i in 1 2 3; do echo Needle-$i; done; echo needle-4");
   await shows(page, /^needle-4$/m);
@@ -104,7 +104,7 @@ test("a search counts its matches, goes through them and minds the case if asked
   await close();
 });
 
-test("side by side, one terminal is the target, and keys change it", async () => {
+test("of terminals side by side one is the target of commands, and keys choose it", async () => {
   const { page, close } = await at("pair");
   await page.getByRole("button", { name: "New terminal" }).click();
   await until("two tabs", async () => (await page.locator(".terminal-tab").count()) === 2);

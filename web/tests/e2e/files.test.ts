@@ -11,7 +11,7 @@ const { server } = scene;
 const item = (page: Page, path: string) => page.locator(`[role=treeitem][data-path="${path}"]`);
 const content = (page: Page) => page.locator(".file-editor .cm-content");
 
-/** What a file of the thread contains. */
+/** Returns the content of a file of the thread. */
 const fileText = async (thread: string, path: string): Promise<string> => {
   const query = new URLSearchParams({ path, format: "json" });
   return (await server.call<{ content: string }>("GET", `/api/threads/${thread}/fs/read?${query}`)).content;
@@ -40,7 +40,7 @@ test("a file is found in the tree, highlighted, edited and saved", async () => {
   await page.keyboard.press("Control+End");
   await page.keyboard.type("# done");
   await page.getByText("unsaved").waitFor();
-  // Leaving a file loses nothing.
+  // Unsaved text is kept when another file is opened.
   await page.getByRole("link", { name: "Timeline" }).click();
   await page.getByRole("link", { name: "Files" }).click();
   await item(page, "/workspace/src").click();
@@ -60,7 +60,7 @@ test("a file that changed elsewhere is not overwritten without asking", async ()
   const { page, close } = await open("conflict");
   await item(page, "/workspace/note.txt").click();
   await content(page).getByText("one").waitFor();
-  // Without changes of one's own, the editor follows.
+  // Without unsaved changes, the editor shows the new content.
   await server.exec("conflict", "echo two > note.txt");
   await content(page).getByText("two").waitFor();
   await content(page).click();
@@ -79,11 +79,11 @@ test("a file that changed elsewhere is not overwritten without asking", async ()
   await close();
 });
 
-test("the files that the last command changed are listed, with what changed in them", async () => {
+test("the files that the last command changed are listed with their differences", async () => {
   await server.exec("compared", "mkdir -p src && seq 20 > src/list.txt && echo gone > old.txt");
   const { page, close } = await open("compared");
   const changes = page.locator(".file-changes");
-  // What a command did before the page was there is known by the times of the files.
+  // Changes from before the page was opened are found by the times of the files.
   await changes.getByText("2 files changed").waitFor();
   await page.getByText("The next command is compared.").waitFor();
   await server.exec("compared", "sed -i s/^7$/seven/ src/list.txt; rm old.txt; echo hello > new.txt");
@@ -98,7 +98,7 @@ test("the files that the last command changed are listed, with what changed in t
   await content(page).getByText("seven").waitFor();
   await changes.getByRole("button", { name: "removed old.txt" }).click();
   await diff.locator(".minus", { hasText: "gone" }).waitFor();
-  // What the person changes is not the command's.
+  // The person's own changes are not listed.
   await item(page, "/workspace/new.txt").click();
   await content(page).click();
   await page.keyboard.press("Control+a");
@@ -173,13 +173,13 @@ test("a PDF is shown by the browser's own viewer", async () => {
   const frame = page.locator("iframe.file-pdf");
   await frame.waitFor();
   expect(await frame.getAttribute("src")).toMatch(/^blob:/);
-  // A frame that the policy refuses has no such document.
+  // A frame that the content security policy blocks has no such document.
   await until("the document of the frame", () => page.frames().some((one) => one.url().startsWith("blob:")));
   expect(complaints.get(page)).toEqual([]);
   await close();
 });
 
-test("a dropped folder is uploaded with all that is in it", async () => {
+test("a dropped folder is uploaded with its whole content", async () => {
   await server.thread("dropped");
   const source = mkdtempSync(join(tmpdir(), "stead-drop-"));
   mkdirSync(join(source, "site/img/empty"), { recursive: true });
@@ -202,7 +202,7 @@ test("a dropped folder is uploaded with all that is in it", async () => {
   await close();
 });
 
-test("files and memories are created, renamed and deleted, with the keyboard too", async () => {
+test("files and memories are created, renamed and deleted, also with the keyboard", async () => {
   await server.thread("tidied");
   const { page, close } = await open("tidied");
   await item(page, "/memories/hot").focus();

@@ -9,7 +9,7 @@ const FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
 /** Playwright cannot evaluate anything in a page with our content security policy in older versions. */
 const MIN_VERSION = 153;
 
-/** Whether there is one on this machine that the tests can use. */
+/** Whether this machine has a Firefox that the tests can use. */
 export const hasFirefox = majorVersion() >= MIN_VERSION;
 
 function majorVersion(): number {
@@ -22,7 +22,7 @@ interface Socket {
   emit(event: string, data: Buffer, isBinary: boolean): boolean;
 }
 
-/** Commands that newer versions have and Debian's has not; no test in Firefox depends on their effect. */
+/** Commands that Debian's version lacks. No test in Firefox depends on their effect. */
 const UNKNOWN = new Set(["emulation.setMediaFeaturesOverride"]);
 
 /** Answers such commands in place of the browser: without an answer, Playwright creates no context. */
@@ -48,7 +48,7 @@ export function launchFirefox(): Promise<Browser> {
     channel: "moz-firefox",
     executablePath: FIREFOX,
     firefoxUserPrefs: {
-      // A key reaches a terminal without suggestions and spell checks; nothing is fetched in the background.
+      // No suggestions or spell checks between a key and the terminal, and no background requests.
       "browser.formfill.enable": false,
       "datareporting.policy.dataSubmissionEnabled": false,
       "network.captive-portal-service.enabled": false,

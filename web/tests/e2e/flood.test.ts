@@ -5,7 +5,7 @@ import { connected, person, shows, stage, threadPage, type, until } from "./harn
 const scene = stage();
 const { server } = scene;
 
-/** Bytes the page holds once what nobody needs is gone. */
+/** Returns the heap size of the page in bytes, after a garbage collection. */
 async function heap(page: Page, devtools: CDPSession): Promise<number> {
   await devtools.send("HeapProfiler.collectGarbage");
   return page.evaluate(
@@ -14,7 +14,7 @@ async function heap(page: Page, devtools: CDPSession): Promise<number> {
 }
 
 /**
- * Of each key a person presses, in milliseconds: how long the page did not heed it, and when its letter was
+ * Returns for each key press, in milliseconds, how long the page took to handle it, and until its letter was
  * on the screen.
  */
 interface Echo {
@@ -28,7 +28,7 @@ async function echoes(page: Page, text: string): Promise<Echo[]> {
     const length = (): number => rows.textContent!.replace(/\s/gu, "").length;
     const each: Echo[] = [];
     let began: { at: number; handled: number; length: number } | null = null;
-    // Counted from the key's own time, not from when the page came to it.
+    // Counted from the time stamp of the key event, not from its handler.
     const pressed = (event: KeyboardEvent): void => {
       began = { at: event.timeStamp, handled: performance.now() - event.timeStamp, length: length() };
     };
@@ -48,7 +48,7 @@ async function echoes(page: Page, text: string): Promise<Echo[]> {
   return seen();
 }
 
-test("ten terminals that flood leave the page usable and its memory bounded", async () => {
+test("ten terminals with floods of output leave the page usable and its memory bounded", async () => {
   const { context, page } = await person(scene.browser, server, { viewport: { width: 1600, height: 1200 } });
   const devtools = await context.newCDPSession(page);
   await server.thread("flood");
@@ -68,7 +68,7 @@ test("ten terminals that flood leave the page usable and its memory bounded", as
       .click();
     await until(`${shown} terminals`, async () => (await page.locator("section.terminal").count()) === shown);
   }
-  // A program that echoes without a thought: what is measured is the way there and back.
+  // A program that only echoes, so that the round trip is measured.
   await type(page, "clear; echo ready-$((1+1)); cat");
   await shows(page, /^ready-2$/m);
   const quiet = await heap(page, devtools);
@@ -88,7 +88,7 @@ test("ten terminals that flood leave the page usable and its memory bounded", as
   const early = await heap(page, devtools);
   await page.locator(".terminal .xterm-helper-textarea").first().focus();
   const each = await echoes(page, "abcdefghijklmno");
-  // Much more output than anything may keep.
+  // Far more output than the page and the server may keep.
   await flooded(4 << 20);
   const late = await heap(page, devtools);
   const middle = (values: number[]): number => values.sort((a, b) => a - b)[values.length >> 1]!;
@@ -100,9 +100,9 @@ test("ten terminals that flood leave the page usable and its memory bounded", as
     `heap ${[quiet, early, late].map(megabytes).join(", ")} MB`,
   );
   expect(handled).toBeLessThan(250);
-  // The floods take all of the machine's processors, too; the way to the shell and back shares them.
+  // The floods use all CPUs of the machine, which the round trip shares.
   expect(shown).toBeLessThan(3000);
-  // Ten scrollbacks of 10,000 lines are some 80 MB.
+  // Ten scrollbacks of 10,000 lines take about 80 MB.
   expect(late).toBeLessThan(250e6);
   await context.close();
 }, 240_000);

@@ -11,7 +11,7 @@ interface Handoff {
   answer?: { approve?: boolean; option?: string; text?: string } | null;
 }
 
-/** Asks the person as an agent does. */
+/** Creates a hand-off, like an agent. */
 async function ask(thread: string, request: object): Promise<Handoff> {
   const { terminal_id } = await server.call<{ terminal_id: string }>(
     "GET",
@@ -31,7 +31,7 @@ const settled = (handoff: Handoff): Promise<Handoff> =>
 
 const card = (page: Page, handoff: Handoff) => page.locator(`[data-handoff="${handoff.handoff_id}"]`);
 
-test("an approval is asked for everywhere, and answered by one of its options", async () => {
+test("a request for approval is shown in every view, and answered by one of its options", async () => {
   await server.thread("deploy");
   const { context, page } = await person(scene.browser, server);
   await page.goto(`${server.url}/`);
@@ -65,7 +65,7 @@ test("an approval is asked for everywhere, and answered by one of its options", 
   await context.close();
 });
 
-test("an input is answered by a text, and an answer that was refused is kept", async () => {
+test("a request for input is answered by a text, and a refused answer stays in the field", async () => {
   await server.thread("question");
   const { context, page } = await person(scene.browser, server);
   const asked = await ask("question", { kind: "input", reason: "Which branch?" });
@@ -97,7 +97,7 @@ test("a request is declined with a note", async () => {
   await context.close();
 });
 
-test("a secret goes from a masked field to the program, and stays nowhere in the page", async () => {
+test("a secret goes from a masked field to the program, and remains nowhere in the page", async () => {
   const secret = "correct horse battery";
   await server.thread("vault");
   await server.call("POST", "/api/threads/vault/exec", {

@@ -16,16 +16,16 @@ import { afterAll, beforeAll, expect, onTestFailed } from "vitest";
 
 const BINARY = process.env.STEAD_BIN ?? "";
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-/** Files to use in place of those in the binary, while working on the app. */
+/** Files of the app that replace those in the binary, for work on the app. */
 const DIST = process.env.STEAD_WEB_DIST;
-/** Whether the app is not the one in the binary. */
+/** Whether the app is not the one that the binary embeds. */
 export const fromDist = DIST !== undefined;
-/** How long a condition is waited for. Its end is a failure, never a measurement. */
+/** The timeout of each condition. Reaching it fails the test; no test measures by it. */
 const TIMEOUT_MS = 45_000;
 
 if (!existsSync(BINARY)) throw new Error("STEAD_BIN must be the path of a built `stead`");
 
-/** Waits until `look` gives something; says what it saw last if it never does. */
+/** Polls until the result is truthy and returns it; fails with the last result or error after the timeout. */
 export async function until<T>(
   what: string,
   look: () => T | Promise<T>,
@@ -84,17 +84,17 @@ export class Server {
     );
   }
 
-  /** All it wrote since it was started. */
+  /** The output of the server since its last start. */
   get printed(): string {
     return this.#printed;
   }
 
-  /** All that the servers of the test wrote, before and after they were killed. */
+  /** The output of all servers of the test, including killed ones. */
   get logged(): string {
     return this.#logged;
   }
 
-  /** Collects what `/api/events` sends, over all restarts, until `end` is called. */
+  /** Collects the events of `/api/events`, across restarts, until `end` is called. */
   collectEvents(): { text: () => string; end: () => void } {
     let text = "";
     const stopping = new AbortController();
@@ -117,7 +117,7 @@ export class Server {
     return readFileSync(join(this.home, "token"), "utf8").trim();
   }
 
-  /** Ends the server at once; shells go on. */
+  /** Kills the server with SIGKILL. Shells keep running. */
   async kill(): Promise<void> {
     const process_ = this.#process;
     if (!process_) return;
@@ -126,7 +126,7 @@ export class Server {
     await until("the server's end", () => process_.exitCode !== null || process_.signalCode !== null);
   }
 
-  /** Everything gone: threads, so that no host outlives the test, then the server and its home. */
+  /** Deletes the threads, so that no host outlives the test, then stops the server and removes its home. */
   async clear(): Promise<void> {
     if (this.home === "") return;
     const threads = await this.call<{ items: { thread_id: string }[] }>(
@@ -142,7 +142,7 @@ export class Server {
     rmSync(this.home, { recursive: true, force: true });
   }
 
-  /** Calls the API as an agent does, with the token. */
+  /** Calls the API with the token, like an agent. */
   async call<T = unknown>(method: string, path: string, body?: unknown): Promise<T> {
     const { token } = this;
     const response = await fetch(this.url + path, {
@@ -158,7 +158,7 @@ export class Server {
     return (text === "" ? undefined : JSON.parse(text)) as T;
   }
 
-  /** Makes a thread. */
+  /** Creates a thread. */
   async thread(thread: string, choices: object = {}): Promise<void> {
     await this.call("PUT", `/api/threads/${encodeURIComponent(thread)}`, choices);
   }
@@ -170,7 +170,7 @@ export class Server {
     return this.call("POST", `/api/threads/${encodeURIComponent(thread)}/exec`, { command });
   }
 
-  /** A link that signs one browser in. */
+  /** Returns a link that signs one browser in. */
   async anotherLink(): Promise<string> {
     return (await this.call<{ url: string }>("POST", "/api/login-links")).url;
   }
@@ -184,12 +184,13 @@ const FLAGS = [
   "--disable-quic",
   "--no-first-run",
   "--disable-dev-shm-usage",
-  // A page that does not come over the network is no neighbour of the server's address.
+  // Browsers treat a page that Playwright serves as one of another network, and would block its requests to this machine.
   ...(DIST ? ["--disable-features=LocalNetworkAccessChecks"] : []),
 ];
 
 /**
- * A browser. Without WebGL by default: the software one is slow, and the other renderer's text can be read.
+ * Starts a browser. It has no WebGL by default, because software rendering is slow and tests can read the text of the
+ * DOM renderer.
  */
 export const launch = (webgl = false): Promise<Browser> =>
   chromium.launch({
@@ -206,7 +207,7 @@ const KINDS: Record<string, string> = {
 
 const asked = new Set<string>();
 
-/** The calls that pages made and the API's description does not have. */
+/** The calls of pages that the API document does not contain. */
 async function undocumented(server: Server): Promise<string[]> {
   const { paths } = await server.call<{ paths: Record<string, Record<string, unknown>> }>(
     "GET",
@@ -220,12 +221,12 @@ async function undocumented(server: Server): Promise<string[]> {
   );
   return [...asked].filter((one) => {
     const [method, path] = one.split(" ") as [string, string];
-    // The description does not describe itself.
+    // The API document does not contain its own route.
     return path !== "/openapi.json" && !known.some((call) => call.method === method && call.path.test(path));
   });
 }
 
-/** A server and a browser for the tests of one file. At its end, whatever pages called must be documented. */
+/** A server and a browser for the tests of one file. At the end, all calls of pages must be in the API document. */
 export function stage(): { server: Server; readonly browser: Browser } {
   const server = new Server();
   let browser: Browser | undefined;
@@ -248,17 +249,17 @@ export function stage(): { server: Server; readonly browser: Browser } {
   };
 }
 
-/** What the browser complained about in a page. */
+/** The errors that the browser reported for each page. */
 export const complaints = new WeakMap<Page, string[]>();
 
-/** Prints what a page shows when its test has failed. */
+/** Prints the content of a page if its test fails. */
 async function report(page: Page): Promise<void> {
   if (page.isClosed()) return;
   const shown = await page.locator("body").innerText({ timeout: 5000 }).catch(String);
   console.log(`${page.url()} shows:\n${shown}\n${complaints.get(page)?.join("\n") ?? ""}`);
 }
 
-/** A browser window of somebody who has not signed in. */
+/** Opens a browser window that is not signed in. */
 export async function stranger(
   browser: Browser,
   server: Server,
@@ -276,7 +277,7 @@ export async function stranger(
       heard.push(message.text());
   });
   page.on("pageerror", (error) => heard.push(String(error)));
-  // Files of the app and pages that a browser shows are no calls.
+  // Files of the app and navigations are not calls of the API.
   page.on("request", (request) => {
     const { origin, pathname } = new URL(request.url());
     if (origin === server.url && ["fetch", "xhr"].includes(request.resourceType()))
@@ -286,7 +287,7 @@ export async function stranger(
   return { context, page };
 }
 
-/** A browser window of a person who has signed in. */
+/** Opens a browser window that is signed in. */
 export async function person(
   browser: Browser,
   server: Server,
@@ -317,11 +318,11 @@ async function fromDisk(context: BrowserContext, server: Server, dist: string): 
   );
 }
 
-/** The address of a thread's page. */
+/** The URL of a thread's page. */
 export const threadPage = (server: Server, thread: string, tab = ""): string =>
   `${server.url}/ui/threads/${encodeURIComponent(thread)}${tab && `/${tab}`}`;
 
-/** What a terminal of the page shows. */
+/** Returns the text on the screen of a terminal. */
 export const screenText = (page: Page, nth = 0): Promise<string> =>
   page
     .locator(".terminal .xterm-rows, .player .xterm-rows")
@@ -353,7 +354,7 @@ export const shows = (page: Page, text: string | RegExp, nth = 0): Promise<unkno
     throw new Error(seen);
   });
 
-/** Everything a terminal holds, its scrollback included, by the clipboard as a person would copy it. */
+/** Returns the text of a terminal with its scrollback, copied through the clipboard. */
 export async function wholeText(page: Page): Promise<string> {
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
   await page.getByRole("button", { name: "More terminal actions" }).click();

@@ -1,4 +1,4 @@
-/** What people do with the app from end to end, in each browser, while the server is killed in between. */
+/** Journeys through the app from end to end, in each browser, with kills of the server in between. */
 
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -16,7 +16,7 @@ const BROWSERS = [
 ];
 if (!hasFirefox) console.log("journeys: skipped in Firefox: firefox-esr is missing or too old");
 
-/** Chooses a folder where Playwright cannot: Firefox's BiDi has no directories. */
+/** Chooses a folder where Playwright cannot: BiDi of Firefox does not support directories. */
 async function chooseFolder(picker: Locator, folder: string): Promise<void> {
   const files = readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((file) => file.isFile())
@@ -93,7 +93,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await context.close();
   });
 
-  test("a secret reaches the program, and is nowhere else", async () => {
+  test("a secret reaches the program and is stored nowhere", async () => {
     const secret = `s3cret-${name}-${"k".repeat(12)}`;
     const digest = createHash("sha256").update(secret).digest("hex");
     await server.thread("vault", { cwd: "/tmp" });
@@ -174,7 +174,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     }
     expect(Math.min(commands.items.length, versions.items.length)).toBeGreaterThan(0);
     places.set("the recording", await raw(`/api/terminals/${terminal}/recording`));
-    // The store with its journal, the logs of the terminals, checkpoints and everything else that is kept.
+    // The store with its journal, the logs of the terminals, checkpoints and all other files.
     for (const file of readdirSync(server.home, { recursive: true, withFileTypes: true })) {
       const path = join(file.parentPath, file.name);
       if (file.isFile()) places.set(path, readFileSync(path));
@@ -258,7 +258,7 @@ describe.each(BROWSERS.filter((one) => one.isHere))("in $name", ({ name, start }
     await dialog.getByRole("alert").getByText("Couldn't create the sandbox.").waitFor();
     expect(await dialog.getByLabel("Memory").getAttribute("aria-invalid")).toBe("true");
     await server.kill();
-    // What was typed outlives the server, too.
+    // The entered values survive the restart of the server.
     await dialog.getByLabel("Memory").fill("");
     await dialog.getByRole("button", { name: "Create" }).click();
     await dialog.getByRole("alert").waitFor();

@@ -5,11 +5,11 @@ import { connected, person, stage, threadPage, until } from "./harness.ts";
 const scene = stage();
 const { server } = scene;
 
-/** Starts a command, and does not wait for its end. */
+/** Starts a command without waiting for its end. */
 const start = (thread: string, command: string): Promise<unknown> =>
   server.call("POST", `/api/threads/${thread}/exec`, { command, yield_ms: 100 });
 
-/** Runs a command as most agents do: the request waits until the command has ended. */
+/** Runs a command and waits for its end within one request, like most agents. */
 const run = (thread: string, command: string): Promise<unknown> =>
   server.call("POST", `/api/threads/${thread}/exec`, { command });
 
@@ -82,7 +82,7 @@ test("a command that waits for input says so", async () => {
 
 const group = (page: Page, name: string) => page.getByRole("region", { name: new RegExp(`^${name}`) });
 
-test("the home view groups threads by what they do, and follows", async () => {
+test("the home view groups threads by their activity, and updates itself", async () => {
   await server.exec("calm", "true");
   await server.exec("broken", "cd /nowhere");
   await server.exec("resting", "true");
@@ -133,7 +133,7 @@ test("a command in a second terminal counts like one in the first", async () => 
   const asking = group(page, "Waiting for a person").locator("[data-thread=doubled]");
   await asking.locator(".now-line", { hasText: "Which tag?" }).waitFor();
   expect(await page.title()).toMatch(/^\(\d+\) Stead · \d+ running$/);
-  // On the page of the thread, too, while that shows the first terminal.
+  // The page of the thread counts it, too, while it shows the first terminal.
   await page.goto(threadPage(server, "doubled"));
   await connected(page);
   await until("the title", async () => (await page.title()).includes("⌨ doubled"));
@@ -155,7 +155,7 @@ test("a command in a second terminal counts like one in the first", async () => 
   await context.close();
 });
 
-test("a person who allowed it is notified while the page is hidden", async () => {
+test("a person who allowed notifications gets one while the page is hidden", async () => {
   await server.thread("hidden");
   const { context, page } = await person(scene.browser, server);
   await context.grantPermissions(["notifications"]);
@@ -170,7 +170,7 @@ test("a person who allowed it is notified while the page is hidden", async () =>
     } as unknown as typeof Notification;
     Object.defineProperty(document, "visibilityState", { get: () => "hidden" });
   });
-  // The page listens to events only when the command waits already.
+  // The command already waits when the page subscribes to events.
   let release = (): void => {};
   const waits = new Promise<void>((resolve) => {
     release = resolve;
@@ -196,7 +196,7 @@ test("a person who allowed it is notified while the page is hidden", async () =>
   await context.close();
 });
 
-test("a phone shows what runs, and stops it", async () => {
+test("a phone shows a running command, and can stop it", async () => {
   await server.thread("in-pocket");
   await start("in-pocket", "echo a-line-of-output; sleep 600");
   const { context, page } = await person(scene.browser, server, {
@@ -213,7 +213,7 @@ test("a phone shows what runs, and stops it", async () => {
   await context.close();
 });
 
-test("the timeline beside the terminal follows, and a signal reaches the command", async () => {
+test("the timeline beside the terminal scrolls to new entries, and a signal reaches the command", async () => {
   await server.exec("followed", "echo one");
   const { context, page } = await person(scene.browser, server);
   await page.goto(threadPage(server, "followed"));
@@ -228,7 +228,7 @@ test("the timeline beside the terminal follows, and a signal reaches the command
     return entry !== null && box !== null && entry.y >= box.y && entry.y < box.y + box.height;
   };
   await until("the last entry in view", seen);
-  // A person who has scrolled up stays there.
+  // It does not scroll while the person reads earlier entries.
   await beside.evaluate((box) => box.scrollTo(0, 0));
   await page.getByRole("button", { name: "Jump to latest" }).waitFor();
   const ran = run("followed", "echo before; sleep 600");

@@ -14,7 +14,7 @@ const SENTENCES = [
   "終わり。「はい」、と言った。〜々〆〇〈〉「」『』【】、。",
 ];
 
-/** At least so many bytes of numbered lines. */
+/** Returns numbered lines of at least this many bytes. */
 function text(bytes: number): string {
   const lines: string[] = [];
   for (let length = 0; length < bytes; ) {
@@ -76,7 +76,7 @@ async function observe(page: Page): Promise<() => Promise<number>> {
   return () => page.evaluate(() => (window as unknown as { longest: number }).longest);
 }
 
-test("no repeat count of a control sequence holds the page up", async () => {
+test("no repeat count of a control sequence blocks the page", async () => {
   await server.thread("counts");
   const { context, page } = await person(scene.browser, server);
   await page.goto(threadPage(server, "counts"));
@@ -96,7 +96,7 @@ test("no repeat count of a control sequence holds the page up", async () => {
     times.push(await longest());
   }
   console.log(`counts: the longest task took ${times.map((time) => Math.round(time)).join(", ")} ms`);
-  // The best of five: the others may have met something else on this machine.
+  // The best of five, because other programs of the machine may delay some.
   expect(Math.min(...times)).toBeLessThan(100);
   await context.close();
 });

@@ -2,7 +2,7 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { complaints, connected, launch, person, Server, showStatus, threadPage } from "./harness.ts";
 
-/** Sandboxes have networks of their own where this provider works. */
+/** A server whose sandboxes have networks of their own, where this provider works. */
 const server = new Server("--provider", "namespace");
 const local = new Server();
 let browser: Browser;
@@ -42,7 +42,7 @@ test("a port of a sandbox appears with a link that opens it", async (context_) =
   await section.getByText("No program listens on a port.").waitFor();
   await server.exec(id, SERVE);
   await server.exec(id, WAIT);
-  // The end of a command is reason enough to look again.
+  // The page reads the ports again when a command ends.
   await section.locator(".ports").getByText("8765", { exact: true }).waitFor();
   const [preview] = await Promise.all([
     context.waitForEvent("page"),
@@ -59,7 +59,7 @@ test("a port of a sandbox appears with a link that opens it", async (context_) =
   await context.close();
 });
 
-test("the destinations of a sandbox appear with what its rules said", async (context_) => {
+test("the destinations of a sandbox appear with the verdict of its egress rules", async (context_) => {
   if (missing.length > 0) return context_.skip();
   const { thread_id: id } = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", {});
   const { context, page } = await person(browser, server);
@@ -69,7 +69,7 @@ test("the destinations of a sandbox appear with what its rules said", async (con
   const section = page.locator(".status-section", { has: page.getByRole("heading", { name: "Egress" }) });
   await section.locator("summary").click();
   await section.getByText("No program has connected").waitFor();
-  // A datagram needs no answer, and nothing answers at an address for documentation.
+  // A datagram needs no answer, and addresses for documentation never answer.
   await server.exec(id, "echo > /dev/udp/203.0.113.9/4000; echo > /dev/udp/10.255.255.1/53");
   const entry = (place: string) => section.locator("li", { hasText: place });
   await entry("203.0.113.9:4000").getByText("allowed").waitFor();
@@ -79,7 +79,7 @@ test("the destinations of a sandbox appear with what its rules said", async (con
   await context.close();
 });
 
-test("the list of sandboxes shows the ports of one that runs", async (context_) => {
+test("the list of sandboxes shows the ports of a running one", async (context_) => {
   if (missing.length > 0) return context_.skip();
   const made = await server.call<{ thread_id: string }>("POST", "/api/sandboxes", { name: "served" });
   await server.exec(made.thread_id, SERVE);
@@ -100,7 +100,7 @@ test("the list of sandboxes shows the ports of one that runs", async (context_) 
   await context.close();
 });
 
-test("a thread without isolation says whose ports its programs use, and has no log of its egress", async () => {
+test("a thread without isolation explains that its programs use the machine's ports, and has no egress log", async () => {
   await local.thread("plain");
   const { context, page } = await person(browser, local);
   await page.goto(threadPage(local, "plain"));

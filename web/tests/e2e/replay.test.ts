@@ -28,7 +28,7 @@ test("a replay marks its commands, jumps to them and skips idle time", async () 
   await caption.getByText("echo third-$((1+2)); false").waitFor();
   await caption.getByText("exit 1").waitFor();
 
-  // A command is reached by the list, by keys, and by its mark. Each shows the screen before its output.
+  // The list, the keys and the mark lead to a command. Each shows the screen before its output.
   const choice = page.getByLabel("Jump to a command");
   await choice.selectOption({ index: 2 });
   await hides(page, /^second-2$/m);
@@ -50,7 +50,7 @@ test("a replay marks its commands, jumps to them and skips idle time", async () 
   await hides(page, /^third-3$/m);
   await shows(page, /^second-2$/m);
 
-  // The four seconds of sleep are two on the time bar, unless they are wanted.
+  // The four seconds of sleep take two on the time bar, unless idle time is shown in full.
   const length = async (): Promise<number> => Number(await page.getByLabel("Position").getAttribute("max"));
   const skipped = await length();
   await page.getByLabel("Skip idle time").uncheck();
@@ -65,7 +65,7 @@ test("a replay marks its commands, jumps to them and skips idle time", async () 
   await context.close();
 });
 
-test("a link opens a replay at its moment, after the server was killed too", async () => {
+test("a link opens a replay at its moment, also after the server was killed", async () => {
   await server.exec("linked", "echo before-$((1+0))");
   await server.exec("linked", "echo after-$((1+1))");
   const { context, page } = await person(scene.browser, server);
@@ -87,7 +87,7 @@ test("a link opens a replay at its moment, after the server was killed too", asy
   await context.close();
 });
 
-test("a version leads to the command that made it, and a command to its version", async () => {
+test("a version links to its command, and a command to its version", async () => {
   await server.exec("causes", "one() { echo 1; }; two() { echo 2; }; three() { echo 3; }");
   await server.exec("causes", "two() { echo two; }");
   await server.exec("causes", "export LAST=yes");
@@ -101,7 +101,7 @@ test("a version leads to the command that made it, and a command to its version"
   await diff.getByText("echo two").waitFor();
   expect(await comparison.innerText()).not.toContain("LAST");
 
-  // The whole text, with the lines that did not change.
+  // The whole text, including unchanged lines.
   const lines = async (): Promise<number> => diff.locator("span").count();
   const near = await lines();
   await comparison.getByLabel("Show unchanged lines").check();

@@ -28,7 +28,7 @@ test("the policy allows no inline and no evaluated code, and the page needs none
   await type(page, "echo drawn-$((1+1))");
   await shows(page, /^drawn-2$/m);
   expect(complaints.get(page)).toEqual([]);
-  // In the page's own world, as code that got into it would run. The debugger's world has no policy.
+  // In the main world of the page, like injected code: the policy does not apply to the world of the debugger.
   await page.evaluate(() => {
     const script = document.createElement("script");
     script.textContent = "document.title = 'broken'";
@@ -38,7 +38,7 @@ test("the policy allows no inline and no evaluated code, and the page needs none
     document.body.append(button);
     button.click();
     const picture = document.createElement("img");
-    picture.src = "https://example.org/told";
+    picture.src = "https://example.org/leaked";
     document.body.append(picture);
   });
   expect(await page.title()).toBe("strict · Stead");
@@ -48,7 +48,7 @@ test("the policy allows no inline and no evaluated code, and the page needs none
   await context.close();
 });
 
-test("no secret is in an address, a storage or the log", async () => {
+test("no secret is in a URL, in browser storage or in the log", async () => {
   await server.thread("quiet");
   const { context, page } = await person(scene.browser, server);
   const addresses: string[] = [];
@@ -93,7 +93,7 @@ test("no secret is in an address, a storage or the log", async () => {
     expect(addresses.filter((address) => address.includes(secret))).toEqual([]);
     expect(kept.text).not.toContain(secret);
     expect(server.printed).not.toContain(secret);
-    // On the server's disk there are hashes.
+    // The server stores hashes only.
     expect(
       files
         .filter((file) => readFileSync(join(file.parentPath, file.name)).includes(secret))
@@ -104,8 +104,8 @@ test("no secret is in an address, a storage or the log", async () => {
   await context.close();
 });
 
-/** What a page may cost before its terminal stands: all of it, as it comes over the wire. */
-const MOST_BYTES = 300_000;
+/** The maximum number of bytes on the wire until a page shows its terminal. */
+const MAX_LOAD_BYTES = 300_000;
 
 test.skipIf(fromDist)("a whole visit costs at most 300 KB", async () => {
   await server.exec("small", "echo standing");
@@ -124,7 +124,7 @@ test.skipIf(fromDist)("a whole visit costs at most 300 KB", async () => {
     });
     await page.goto(threadPage(server, "small"));
     await connected(page);
-    // What is only loaded when it is needed counts too.
+    // Modules that are loaded on demand count, too.
     await page.locator(".xterm-screen canvas").first().waitFor();
     await page.keyboard.press("Control+Shift+F");
     await page.getByLabel("Search the scrollback").fill("standing");
@@ -135,14 +135,14 @@ test.skipIf(fromDist)("a whole visit costs at most 300 KB", async () => {
       );
     }
     console.log(`visit: ${Math.round(bytes / 1000)} KB over the wire`);
-    expect(bytes).toBeLessThan(MOST_BYTES);
+    expect(bytes).toBeLessThan(MAX_LOAD_BYTES);
     expect(bytes).toBeGreaterThan(100_000);
   } finally {
     await able.close();
   }
 });
 
-test("a terminal stands within a second", async () => {
+test("a terminal is shown within a second", async () => {
   await server.exec("fast", "echo standing-$((1+1))");
   const times: number[] = [];
   for (let visit = 0; visit < 5; visit += 1) {
@@ -161,6 +161,6 @@ test("a terminal stands within a second", async () => {
   }
   times.sort((a, b) => a - b);
   console.log(`visit: the terminal stands after ${times.map((time) => Math.round(time)).join(", ")} ms`);
-  // The best of five: the others may have met something else on this machine.
+  // The best of five, because other programs of the machine may delay some.
   expect(times[0]).toBeLessThan(1000);
 });

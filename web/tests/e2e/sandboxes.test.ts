@@ -4,7 +4,7 @@ import { connected, person, stage } from "./harness.ts";
 const scene = stage();
 const { server } = scene;
 
-test("a sandbox is created, and what is wrong is shown at its field", async () => {
+test("a sandbox is created, and errors are shown at their fields", async () => {
   const { context, page } = await person(scene.browser, server);
   await page.goto(`${server.url}/ui/sandboxes`);
   await page.getByText("No sandboxes yet.").waitFor();
@@ -26,7 +26,7 @@ test("a sandbox is created, and what is wrong is shown at its field", async () =
   await dialog.getByRole("button", { name: "Create" }).click();
   await page.waitForURL("**/ui/threads/sb_*");
   await connected(page);
-  // Its thread goes by its name everywhere.
+  // Its thread is shown by the name of the sandbox everywhere.
   await page.getByRole("heading", { level: 1, name: "demo" }).waitFor();
   await page.getByRole("region", { name: "Recent threads" }).getByRole("link", { name: "demo" }).waitFor();
   await page.goto(`${server.url}/ui/now`);
@@ -39,7 +39,7 @@ test("a sandbox is suspended, forked and kept as a snapshot", async ({ skip }) =
     "GET",
     "/api/providers",
   );
-  // Its files must be a disk of its own.
+  // The files of the sandbox must be on a disk of its own.
   if (items.find((provider) => provider.name === "namespace")?.available !== true) return skip();
   await server.call("POST", "/api/sandboxes", { name: "kept", provider: "namespace", memory: "256m" });
   const { context, page } = await person(scene.browser, server);

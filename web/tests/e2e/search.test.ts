@@ -4,7 +4,7 @@ import { person, stage, until } from "./harness.ts";
 const scene = stage();
 const { server } = scene;
 
-test("a text in the output of any thread is found from the keyboard, and leads to its command", async () => {
+test("a text in the output of any thread is found with the keyboard, and links to its command", async () => {
   await server.exec("first", "echo the needle; seq 1 300");
   await server.exec("second", "echo nothing");
   const { context, page } = await person(scene.browser, server);
@@ -15,7 +15,7 @@ test("a text in the output of any thread is found from the keyboard, and leads t
   await page.waitForURL("**/ui/search?q=The+Needle");
   await page.getByText("1 matching command in 2 commands and their output.").waitFor();
   expect(await page.locator(".result mark").allInnerTexts()).toEqual(["the needle", "the needle"]);
-  // What is typed in the field is searched, too, and is in the address.
+  // The text of the field is searched, too, and becomes part of the URL.
   const field = page.getByRole("searchbox", { name: "Search commands and output of all threads" });
   await field.fill("nowhere");
   await page.getByText("No matches in 2 commands and their output.").waitFor();

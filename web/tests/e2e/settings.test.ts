@@ -4,7 +4,7 @@ import { complaints, connected, person, shows, stage, stranger, threadPage, unti
 const scene = stage();
 const { server } = scene;
 
-test("how the app and its terminals look is chosen in the settings, and stays", async () => {
+test("the appearance of the app and its terminals is chosen in the settings, and kept", async () => {
   const { context, page } = await person(scene.browser, server, { colorScheme: "light" });
   await page.goto(`${server.url}/ui/settings`);
   await page.getByRole("group", { name: "Theme" }).getByLabel("Dark").check();
@@ -40,7 +40,7 @@ test("how the app and its terminals look is chosen in the settings, and stays", 
   await context.close();
 });
 
-test("providers show whether they can be used, and how the others are set up", async () => {
+test("the settings show which providers can be used, and how the others are set up", async () => {
   const { context, page } = await person(scene.browser, server);
   await page.goto(`${server.url}/ui/settings#providers`);
   const row = (name: string) => page.locator(".providers li", { has: page.getByRole("heading", { name }) });
@@ -53,7 +53,7 @@ test("providers show whether they can be used, and how the others are set up", a
   await context.close();
 });
 
-test("a sign-in link of the settings signs one other browser in, once", async () => {
+test("a sign-in link of the settings signs in one other browser, once", async () => {
   const { context, page } = await person(scene.browser, server);
   await page.goto(`${server.url}/ui/settings`);
   await page.getByRole("button", { name: "Create a sign-in link" }).click();
@@ -64,7 +64,7 @@ test("a sign-in link of the settings signs one other browser in, once", async ()
   await other.page.goto(`${server.url}/`);
   await other.page.getByRole("heading", { name: "Now" }).waitFor();
 
-  // Whatever a browser opens that is not signed in, it gets a page.
+  // A browser that is not signed in gets a page at any URL.
   const third = await stranger(scene.browser, server);
   for (const address of [link, `${server.url}/docs/api`, `${server.url}/ui/settings`, `${server.url}/`]) {
     const answer = await third.page.goto(address);
@@ -92,7 +92,7 @@ test("share links are listed by thread and revoked", async () => {
   await context.close();
 });
 
-test("? shows the shortcuts everywhere but in a text field, where it is text", async () => {
+test("? shows the shortcuts, except in a text field", async () => {
   await server.thread("asked");
   const { context, page } = await person(scene.browser, server);
   const dialog = page.getByRole("dialog", { name: "Keyboard shortcuts" });
@@ -114,7 +114,7 @@ test("? shows the shortcuts everywhere but in a text field, where it is text", a
   await dialog.waitFor();
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "detached" });
-  // The focus is back in the terminal.
+  // The terminal has the focus again.
   await page.keyboard.type("echo again\n");
   await shows(page, /^again$/m);
   await context.close();

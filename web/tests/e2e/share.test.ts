@@ -16,7 +16,7 @@ import {
 const scene = stage();
 const { server } = scene;
 
-/** Makes a link in the page as a person does; the link. */
+/** Creates a link in the page, like a person, and returns it. */
 async function share(page: Page, name: string, lifetime = "1 hour"): Promise<string> {
   await page.getByRole("button", { name: "More terminal actions" }).click();
   await page.getByRole("menuitem", { name: "Share a read-only link…" }).click();
@@ -29,7 +29,7 @@ async function share(page: Page, name: string, lifetime = "1 hour"): Promise<str
   return link;
 }
 
-test("a share link shows one terminal live, read-only, until it is taken back", async () => {
+test("a share link shows one terminal live and read-only, until it is revoked", async () => {
   await server.thread("lent");
   const owner = await person(scene.browser, server);
   await owner.context.grantPermissions(["clipboard-read", "clipboard-write"]);
@@ -71,7 +71,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   expect(cookies).toMatchObject([{ httpOnly: true, sameSite: "Strict" }]);
   expect(await guest.context.cookies(`${server.url}/api/threads`)).toEqual([]);
 
-  // Nothing in the page acts, and keys go nowhere.
+  // The page has no actions, and keys are not sent.
   for (const name of ["Take control", "Send a signal", "Paste"]) {
     expect(await guest.page.getByRole("button", { name, exact: true }).count(), name).toBe(0);
   }
@@ -82,7 +82,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   await shows(guest.page, /^owner-again$/m);
   expect(await screenText(owner.page)).not.toContain("typed-by-guest");
   expect(await owner.page.locator(".size").innerText()).toBe(size);
-  // A page of theirs cannot either: the cookie opens nothing else.
+  // Their own scripts cannot, either: the cookie grants nothing else.
   const refused = await guest.page.evaluate(async () => {
     const terminal = location.pathname.split("/").at(-1);
     const ask = (method: string, path: string): Promise<number> =>
@@ -121,7 +121,7 @@ test("a share link shows one terminal live, read-only, until it is taken back", 
   await Promise.all([owner.context.close(), guest.context.close()]);
 });
 
-test("a share link survives the server's death and ends with its time", async () => {
+test("a share link survives a kill of the server, and expires", async () => {
   await server.exec("short", "echo before");
   const { terminal_id } = await server.call<{ terminal_id: string }>("GET", "/api/threads/short/terminal");
   const { url } = await server.call<{ url: string }>("POST", `/api/terminals/${terminal_id}/shares`, {

@@ -18,7 +18,7 @@ import {
 const scene = stage();
 const { server } = scene;
 
-test("a printed link signs in once, by a cookie that scripts cannot read", async () => {
+test("a printed link signs in once, with a cookie that scripts cannot read", async () => {
   const { context, page } = await stranger(scene.browser, server);
   await page.goto(`${server.url}/`);
   await page.getByText("This browser is not signed in").waitFor();
@@ -38,7 +38,7 @@ test("a printed link signs in once, by a cookie that scripts cannot read", async
   await Promise.all([context.close(), second.context.close()]);
 });
 
-test("a person makes a thread, types and sees the output, and the same after a reload", async () => {
+test("a person creates a thread, types and sees the output, also after a reload", async () => {
   const { context, page } = await person(scene.browser, server);
   await page.getByRole("button", { name: "New thread" }).first().click();
   await page.getByRole("textbox", { name: "Name" }).fill("by-hand");
@@ -47,7 +47,7 @@ test("a person makes a thread, types and sees the output, and the same after a r
   await connected(page);
   await type(page, "echo to$((1+1))day; printf '\\033[31mred\\033[0m \\u65e5\\u672c\\n'");
   await shows(page, /^to2day$/m);
-  // With the prompt that follows: the next screen has it too.
+  // Including the prompt that follows, which the next screen has, too.
   await shows(page, /^red 日本\s*\n.*[#$]\s*$/m);
   const before = await screenText(page);
   await page.reload();
@@ -57,7 +57,7 @@ test("a person makes a thread, types and sees the output, and the same after a r
   await context.close();
 });
 
-test("the browser answers no question of the program: the server does, once", async () => {
+test("the server alone answers a terminal query of a program, once", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.thread("questions");
   await page.goto(threadPage(server, "questions"));
@@ -79,7 +79,7 @@ test("the browser answers no question of the program: the server does, once", as
   await context.close();
 });
 
-test("what an agent runs appears for a person who watches, and its receipt in the timeline", async () => {
+test("a command of an agent appears for a person who watches, and its receipt in the timeline", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.thread("watched");
   await page.goto(threadPage(server, "watched"));
@@ -134,7 +134,7 @@ test("two browsers share a terminal: one has control, the other takes it and rel
   await Promise.all([one.context.close(), two.context.close()]);
 });
 
-test("a page outlives its server: killed and started again, nothing lost, nothing twice", async () => {
+test("a page continues after its server was killed and started again, and no output is lost or repeated", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.thread("survivor");
   await page.goto(threadPage(server, "survivor"));
@@ -153,24 +153,24 @@ test("a page outlives its server: killed and started again, nothing lost, nothin
   await context.close();
 }, 90_000);
 
-test("a browser that goes offline says so, and has everything when it is back", async () => {
+test("a browser that goes offline says so, and is complete once it is online again", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.thread("offline");
   await page.goto(threadPage(server, "offline"));
   await connected(page);
   await context.setOffline(true);
   await page.getByText("This device is offline").waitFor();
-  await server.exec("offline", "echo said-meanwhile");
-  expect(await screenText(page)).not.toContain("said-meanwhile");
+  await server.exec("offline", "echo printed-meanwhile");
+  expect(await screenText(page)).not.toContain("printed-meanwhile");
   await context.setOffline(false);
   await connected(page);
-  await shows(page, /^said-meanwhile$/m);
-  const twice = (await wholeText(page)).match(/^said-meanwhile$/gm) ?? [];
+  await shows(page, /^printed-meanwhile$/m);
+  const twice = (await wholeText(page)).match(/^printed-meanwhile$/gm) ?? [];
   expect(twice.length).toBe(1);
   await context.close();
 });
 
-test("it draws with WebGL where there is one, and a screen reader can read it", async () => {
+test("the terminal is drawn with WebGL if available, and a screen reader can read it", async () => {
   const able = await launch(true);
   try {
     const { page } = await person(able, server);

@@ -46,7 +46,7 @@ test("the status panel and the command box follow the terminal in use", async ()
   await page.locator(".terminal .xterm-helper-textarea").first().focus();
   await directory("/usr");
   await page.getByLabel("Command to run in main").waitFor();
-  // Deleting does not look like hiding.
+  // The actions for deleting and hiding look different.
   expect(await page.locator(".terminal-tabs .icon-close").count()).toBe(2);
   await page.getByRole("button", { name: "Delete a terminal" }).locator(".icon-trash").waitFor();
   await context.close();

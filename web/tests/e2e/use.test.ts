@@ -17,7 +17,7 @@ import {
 const scene = stage();
 const { server } = scene;
 
-/** A person at the terminal of a fresh thread. */
+/** Opens the terminal of a new thread. */
 async function at(thread: string): Promise<{ page: Page; close: () => Promise<void> }> {
   await server.thread(thread);
   const { context, page } = await person(scene.browser, server);
@@ -38,12 +38,12 @@ async function paste(page: Page, text: string): Promise<void> {
   await page.getByRole("button", { name: "Paste", exact: true }).click();
 }
 
-test("a paste of many lines is held together, or shown before it is typed", async () => {
+test("a paste of several lines is bracketed, or shown before it is typed", async () => {
   const { page, close } = await at("pasting");
   await type(page, "echo shell-$((1+1))");
-  // With the prompt that follows: only then does the shell tell a paste from typing.
+  // Including the prompt that follows: only then does the shell accept bracketed pastes.
   await shows(page, /^shell-2\s*\n.*[#$]\s*$/m);
-  // This shell can tell a paste from typing: nothing runs until Enter.
+  // This shell accepts bracketed pastes: no line runs before Enter is pressed.
   await paste(page, "echo one\necho two");
   await shows(page, /echo one\s+echo two/);
   expect(await page.getByRole("dialog").count()).toBe(0);
@@ -51,7 +51,7 @@ test("a paste of many lines is held together, or shown before it is typed", asyn
   await type(page, "");
   await shows(page, /^one\s*\ntwo$/m);
 
-  // This program cannot.
+  // This program does not accept them.
   await type(page, "echo ready-$((2+1)); cat");
   await shows(page, /^ready-3$/m);
   await paste(page, "first line\nsecond line\n");
@@ -64,7 +64,7 @@ test("a paste of many lines is held together, or shown before it is typed", asyn
   await shows(page, /^fourth line$/m);
   expect(await screenText(page)).not.toContain("first line");
 
-  // What would end a bracketed paste is taken out, and said.
+  // The sequence that ends a bracketed paste is removed, and the page says so.
   await paste(page, "safe\x1b[201~\x1b[31mtext");
   await dialog.getByText("hidden characters").waitFor();
   expect(await dialog.locator(".sample").innerText()).toBe("safe[201~[31mtext");
@@ -77,7 +77,7 @@ async function place(page: Page, text: string): Promise<{ x: number; y: number }
   return until(`${text} on the screen`, () =>
     page.evaluate((wanted) => {
       const cols = Number(/^\d+/.exec(document.querySelector(".size")?.textContent ?? "")?.[0]);
-      // The last such row: above it may be the command that printed it.
+      // The last such row, because the command that printed the text may be above it.
       const rows = [...document.querySelectorAll(".terminal .xterm-rows > div")].reverse();
       const row = rows.find((one) => one.textContent?.trimEnd() === wanted);
       if (!row) return null;
@@ -120,7 +120,7 @@ test("links show where they lead, and lead to the web only", async () => {
   expect(await plain.evaluate(() => window.opener)).toBe(null);
   await plain.close();
 
-  // The text of this one is not its target, so it asks.
+  // The text of this link differs from its target, so the page asks first.
   where = await point(page, "click-here");
   await page.locator(".terminal-foot .target", { hasText: "Opens https://example.org/hidden" }).waitFor();
   await page.mouse.click(where.x, where.y);
@@ -143,7 +143,7 @@ test("links show where they lead, and lead to the web only", async () => {
   await close();
 });
 
-test("a search finds what has scrolled away, and the wheel goes there", async () => {
+test("a search finds text that has scrolled away, and the wheel scrolls to it", async () => {
   const { page, close } = await at("searching");
   await type(page, "for i in $(seq 1 500); do echo row-$i; done");
   await shows(page, /^row-500$/m);
@@ -172,7 +172,7 @@ test("a search finds what has scrolled away, and the wheel goes there", async ()
 test("larger text means fewer columns, here and for the program", async () => {
   const { page, close } = await at("sizes");
   const size = async (): Promise<string> => page.locator(".size").innerText();
-  // The size of a terminal that nobody has looked at gives way to that of the window.
+  // A terminal that was never shown takes the size of the window.
   const before = await until("the window's size", async () => {
     const now = await size();
     return now === "" || now === "80×24" ? null : now;
@@ -260,12 +260,12 @@ test("a program cannot write the clipboard", async () => {
   await close();
 });
 
-test("what the instance uses is told to the panel, which does not ask", async () => {
+test("the panel shows the usage of the instance from events, without requests", async () => {
   const { page, close } = await at("measured");
   const processes = async (): Promise<number> =>
     Number(/Processes\s+(\d+)/.exec(await page.locator(".panel").innerText())?.[1]);
   await showStatus(page);
-  // A shell that starts has helpers for a moment.
+  // A shell that starts has helper processes for a moment.
   await type(page, "echo ready-$((1+1))");
   await shows(page, /^ready-2$/m);
   const lease = await server.call<{ instance: { metrics: { processes: number } } }>(
@@ -273,9 +273,9 @@ test("what the instance uses is told to the panel, which does not ask", async ()
     "/api/threads/measured/lease",
   );
   const before = lease.instance.metrics.processes;
-  // From here on nobody answers a question about the lease.
+  // From here on, requests for the lease get no answer.
   await page.route("**/lease", (route) => route.abort());
-  // Many more than the helpers of the shell, of which any number may have been counted before.
+  // Many more than the helper processes of the shell, any number of which may have been counted before.
   await type(page, "for i in $(seq 20); do sleep 600 & done");
   await until("more processes", async () => (await processes()) >= before + 12);
   await type(page, "kill $(jobs -p); wait");
@@ -283,7 +283,7 @@ test("what the instance uses is told to the panel, which does not ask", async ()
   await close();
 });
 
-test("the palette opens a terminal, changes the theme and gives the focus back", async () => {
+test("the palette opens a terminal, changes the theme and returns the focus", async () => {
   const { page, close } = await at("palette");
   const choose = async (words: string): Promise<void> => {
     await page.keyboard.press("Control+k");

@@ -29,7 +29,7 @@ const panelSays = (page: Page, what: RegExp): Promise<unknown> =>
   });
 
 describe("the status panel follows", () => {
-  test("a pause and a resume, from the page and from elsewhere", async () => {
+  test("pauses and resumes, by the page and by other clients", async () => {
     const { context, page } = await person(scene.browser, server);
     await server.thread("pausing");
     await page.goto(threadPage(server, "pausing"));
@@ -44,7 +44,7 @@ describe("the status panel follows", () => {
     await connected(page);
     await type(page, "echo awake");
     await shows(page, /^awake$/m);
-    // A page that is opened on something paused leaves it so.
+    // Opening the page of a paused instance does not resume it.
     await server.call("POST", "/api/threads/pausing/pause");
     await page.reload();
     await page.getByText("Paused. The next command resumes it").waitFor();
@@ -67,7 +67,7 @@ describe("the status panel follows", () => {
     await context.close();
   });
 
-  test("an instance that died and was made again, with its shell's state", async () => {
+  test("the replacement of a dead instance, with its shell's state", async () => {
     const { context, page } = await person(scene.browser, server);
     await server.exec("dying", "cd /usr; KEPT=yes");
     await page.goto(threadPage(server, "dying"));
@@ -76,7 +76,7 @@ describe("the status panel follows", () => {
     await panelSays(page, /Directory\s+\/usr/);
     const lease = await server.call<{ instance: { instance_id: string } }>("GET", "/api/threads/dying/lease");
     process.kill(hostOf(lease.instance.instance_id), "SIGKILL");
-    // A command sent before the death is noticed is refused or lost, never run twice: the client repeats it.
+    // A command that is sent before the death is noticed is refused or lost and never run twice, so the client repeats it.
     const again = await until("a finished command", async () => {
       const done = await server.exec("dying", "echo $KEPT in $PWD");
       if (done.status === "finished") return done;
@@ -90,7 +90,7 @@ describe("the status panel follows", () => {
   });
 });
 
-/** The process that holds an instance's terminals. */
+/** Returns the pid of an instance's host. */
 function hostOf(instance: string): number {
   const folder = join(server.home, "run", instance);
   const file = readdirSync(folder).find((name) => name.endsWith("pid"));
@@ -98,7 +98,7 @@ function hostOf(instance: string): number {
   return (JSON.parse(readFileSync(join(folder, "host.json"), "utf8")) as { pid: number }).pid;
 }
 
-test("the screen of an earlier moment is played from the recording", async () => {
+test("the recording shows the screen of an earlier moment", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.exec("replayed", "echo first-thing");
   await server.exec("replayed", "echo second-thing");
@@ -130,7 +130,7 @@ test("the screen of an earlier moment is played from the recording", async () =>
   await context.close();
 });
 
-test("versions are compared, taken up again and forked", async () => {
+test("versions are compared, restored and forked", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.exec("versioned", "export COLOUR=red; alias hi='echo hi'");
   await server.exec("versioned", "export COLOUR=blue; cd /tmp");
@@ -150,7 +150,7 @@ test("versions are compared, taken up again and forked", async () => {
   await context.close();
 });
 
-test("a difference of versions shows every line, one below the other", async () => {
+test("a comparison of versions shows every line, one below the other", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.exec("lines", "greet() { echo one; }");
   await server.exec("lines", "greet() { echo one; echo two; echo three; }; alias hello=greet");
@@ -170,7 +170,7 @@ test("a difference of versions shows every line, one below the other", async () 
   await context.close();
 });
 
-test("projects are made, pinned, kept longer and deleted, where the server has them", async () => {
+test("projects are created, pinned, extended and deleted, if the server supports them", async () => {
   const { context, page } = await person(scene.browser, server);
   const has = await server.call("GET", "/api/projects").then(
     () => true,
@@ -254,7 +254,7 @@ test("a page of another origin can neither open a socket nor read", async () => 
     response.setHeader("content-type", "text/html").end("<p>other"),
   );
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
-  // The same host and so the same site: the cookie is sent, and only the origin tells them apart.
+  // The same host is the same site: the cookie is sent, and only the origin differs.
   await page.goto(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
   const seen = await page.evaluate(
     async ([url, terminal]) => {
@@ -276,7 +276,7 @@ test("a page of another origin can neither open a socket nor read", async () => 
   await context.close();
 });
 
-test("everything is reached with the keyboard", async () => {
+test("every control is reached with the keyboard", async () => {
   const { context, page } = await person(scene.browser, server);
   await server.thread("keys");
   await page.goto(threadPage(server, "keys"));
@@ -305,7 +305,7 @@ test("everything is reached with the keyboard", async () => {
   await context.close();
 });
 
-test("a phone shows all of it without scrolling sideways", async () => {
+test("a phone shows every view without horizontal scrolling", async () => {
   const { context, page } = await person(scene.browser, server, {
     viewport: { width: 390, height: 844 },
     hasTouch: true,
@@ -331,7 +331,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
   const sections = page.getByRole("navigation", { name: "Main" });
   await sections.getByRole("link", { name: "Settings" }).click();
   await page.getByRole("heading", { name: "Settings", level: 1 }).waitFor();
-  // The search leads to the sections that a phone has no room for.
+  // The search finds the sections for which a phone's navigation has no room.
   await sections.getByRole("button", { name: "Search" }).click();
   await page.getByRole("dialog", { name: "Command palette" }).waitFor();
   await page.keyboard.type("go to leases");

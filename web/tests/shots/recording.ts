@@ -1,4 +1,4 @@
-/** Half a minute of the real app for the README: an agent works, asks a person, and gets its terminal back. */
+/** Records half a minute of the real app for the README: an agent works, asks a person, and continues in its terminal. */
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -11,13 +11,13 @@ import { connected, launch, person, Server, shows, threadPage, until } from "../
 const TARGET = join(import.meta.dirname, "../../../docs/screenshots/recording.webp");
 const SIZE = { width: 1120, height: 720 };
 const LAST_FRAME_MS = 3000;
-/** Frames that follow sooner are left out. */
+/** The minimum time between frames; frames in between are left out. */
 const MIN_FRAME_MS = 80;
 
 const server = new Server();
 let browser: Browser;
 
-/** Programs of the scene. They take as long as it takes to read what they print. */
+/** Programs of the scene. They run for as long as a viewer needs to read their output. */
 const FILES: Record<string, string> = {
   test: `for name in parses_dates rejects_bad_input rounds_totals keeps_order survives_restart prints_invoices
 do sleep 0.5; printf '\\033[32m✓\\033[0m %s\\n' $name; done
@@ -62,13 +62,13 @@ async function record(page: Page): Promise<{ stop(): Promise<Frame[]> }> {
   };
 }
 
-/** Frames that differ from the one before, each with the time that it is shown. */
+/** The frames that differ from their predecessor, each with its duration. */
 function timed(frames: Frame[]): { png: Buffer; ms: number }[] {
   const kept: Frame[] = [];
   for (const frame of frames) {
     const last = kept.at(-1);
     if (last?.png.equals(frame.png)) continue;
-    // The later of two frames in quick succession is the whole one.
+    // Of two frames in quick succession, the later one is complete.
     if (last && frame.at - last.at < MIN_FRAME_MS) kept[kept.length - 1] = { ...frame, at: last.at };
     else kept.push(frame);
   }
@@ -95,7 +95,7 @@ function write(frames: Frame[]): void {
   }
 }
 
-/** A pointer in the page, because a recording does not show the person's own. */
+/** Draws a pointer in the page, because the recording does not contain the real one. */
 async function addPointer(page: Page): Promise<void> {
   await page.evaluate(() => {
     const pointer = document.createElement("div");
@@ -145,7 +145,7 @@ test("an agent works, a person takes the keyboard and gives it back", async () =
   for (const [name, text] of Object.entries(FILES)) {
     writeFileSync(join(folder, name), `#!/bin/bash\n${text}\n`, { mode: 0o755 });
   }
-  // A prompt that does not tell where the test runs.
+  // A prompt without the directory of the test.
   const env = { HOME: folder, PROMPT_COMMAND: "PS1='billing \\$ '" };
   await server.thread("billing-release", { cwd: folder, env });
   const { context, page } = await person(browser, server, { viewport: SIZE, colorScheme: "dark" });

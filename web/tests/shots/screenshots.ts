@@ -1,4 +1,4 @@
-/** Pictures of the main views, of a real server on which a little work was done, for the README. */
+/** Takes screenshots of the main views for the README, on a real server after some work. */
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -36,7 +36,7 @@ beforeAll(async () => {
   const say = (role: string, content: string): Promise<unknown> =>
     server.call("POST", "/api/threads/weather-report/messages", { role, content });
   await say("user", "Please set up the weather script and check that the mean is right.");
-  // A first prompt that does not tell where the test's home is.
+  // A first prompt without the home directory of the test.
   await server.thread("weather-report", { cwd: "/tmp", env: { HOME: "/tmp" } });
   for (const command of WORK.slice(0, 3)) await server.exec("weather-report", command);
   await say("assistant", "The mean of three days is right. An empty list fails; I look into it.");

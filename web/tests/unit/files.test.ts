@@ -76,7 +76,7 @@ describe("files", () => {
     expect(imageType("png")).toBe(null);
   });
 
-  test("keep what was typed until it is saved", () => {
+  test("keep unsaved text", () => {
     keepDraft("t", "/a", { text: "typed", etag: null });
     expect(draftOf("t", "/a")?.text).toBe("typed");
     expect(draftOf("u", "/a")).toBe(undefined);
@@ -101,7 +101,7 @@ describe("a sandbox", () => {
     for (const bad of ["", "soon", "1.5h", "-1", "1h x", "1w"]) expect(secondsOf(bad), bad).toBe(null);
   });
 
-  test("is requested with what was entered, and refused at the field that is wrong", () => {
+  test("is requested with the entered values, and refused at the invalid field", () => {
     expect(labelsOf("team=web, empty=")).toEqual({ team: "web", empty: "" });
     expect(labelsOf("team")).toBe(null);
     expect(sandboxRequest({ name: " demo ", memory: "", on_timeout: "destroy" })).toEqual({ name: "demo" });
@@ -143,7 +143,7 @@ test("a tar archive can be unpacked, with names that are long or outside ASCII",
   }
 });
 
-describe("two looks at a directory", () => {
+describe("two listings of a directory", () => {
   const look = (files: Record<string, string>, directories: Record<string, boolean>): Look => ({
     files: new Map(Object.entries(files).map(([path, etag]) => [path, { ...entry(path), etag }])),
     directories: new Map(Object.entries(directories)),
@@ -151,14 +151,14 @@ describe("two looks at a directory", () => {
   const found = (before: Look, after: Look): string[] =>
     differences(before, after).map(({ kind, path }) => `${kind} ${path}`);
 
-  test("differ in what was added, changed and removed", () => {
+  test("differ in added, changed and removed files", () => {
     const before = look({ "/w/a": "1", "/w/b": "1", "/w/c": "1" }, { "/w": true });
     const after = look({ "/w/a": "1", "/w/b": "2", "/w/new/d": "1" }, { "/w": true, "/w/new": true });
     expect(found(before, after)).toEqual(["changed /w/b", "removed /w/c", "added /w/new/d"]);
     expect(found(after, after)).toEqual([]);
   });
 
-  test("are compared only where both looked", () => {
+  test("are compared only in directories that both contain", () => {
     const some = look({ "/w/a": "1" }, { "/w": true, "/w/deep": false });
     const all = look({ "/w/a": "1", "/w/deep/b": "1" }, { "/w": true, "/w/deep": true });
     expect(found(some, all)).toEqual([]);

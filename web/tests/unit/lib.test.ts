@@ -76,7 +76,7 @@ describe("addresses", () => {
 });
 
 describe("output as text", () => {
-  test("colours become styles and everything else goes", () => {
+  test("colours become styles, and other sequences are removed", () => {
     expect(runsOf("a\x1b[1;31mb\x1b[0mc")).toEqual([
       { text: "a", style: {} },
       { text: "b", style: { bold: true, fg: "palette:1" } },
@@ -103,7 +103,7 @@ describe("output as text", () => {
 });
 
 describe("pasting", () => {
-  test("no control character is typed but tab and line ends", () => {
+  test("of control characters, only tabs and line ends are typed", () => {
     expect(pasteText("a\x1b[201~\x03b\tc\n")).toEqual({ clean: "a[201~b\tc\n", lines: 1 });
     expect(pasteText("a\r\nb")).toEqual({ clean: "a\r\nb", lines: 2 });
     expect(pasteText("")).toEqual({ clean: "", lines: 0 });
@@ -205,7 +205,7 @@ describe("metrics", () => {
     expect(total(families[2])).toBe(1000);
   });
 
-  test("a histogram's buckets are counted each alone", () => {
+  test("each bucket of a histogram is counted by itself", () => {
     const read = histogram(parseMetrics(text)[1]!);
     expect(read).toEqual({
       buckets: [
@@ -254,12 +254,12 @@ describe("differences", () => {
 });
 
 describe("the timeline", () => {
-  const said = { role: "user", content: "please", at: "2026-01-01T00:00:02Z" };
+  const sent = { role: "user", content: "please", at: "2026-01-01T00:00:02Z" };
 
-  test("is in order of time", () => {
+  test("is in chronological order", () => {
     const first = command({ command_id: "a", created_at: "2026-01-01T00:00:01Z" });
     const last = command({ command_id: "b", created_at: "2026-01-01T00:00:03Z" });
-    expect(timeline([said], [last, first]).map((entry) => entry.key)).toEqual(["a", "m0", "b"]);
+    expect(timeline([sent], [last, first]).map((entry) => entry.key)).toEqual(["a", "m0", "b"]);
   });
 
   test("says how a command ended", () => {
@@ -275,7 +275,7 @@ describe("the timeline", () => {
   });
 
   test("is searched and filtered", () => {
-    const [message] = timeline([said], []);
+    const [message] = timeline([sent], []);
     const [failed] = timeline([], [command({ exit_code: 1, command: "make Test" })]);
     expect(matches(message!, { text: "PLEASE", only: "all" })).toBe(true);
     expect(matches(message!, { text: "", only: "failed" })).toBe(false);
@@ -299,7 +299,7 @@ describe("a recording", () => {
     '[102,"o","cut',
   ].join("\n");
 
-  test("is read as far as it goes", () => {
+  test("is read up to the first invalid byte", () => {
     const read = parseRecording(cast);
     expect(read).toMatchObject({ cols: 80, rows: 24, began: 1_000_000, length: 100 });
     expect(read.events).toEqual([
@@ -315,7 +315,7 @@ describe("a recording", () => {
     );
   });
 
-  test("plays without its silences", () => {
+  test("plays without idle time", () => {
     expect(shortenPauses(parseRecording(cast).events, 1)).toEqual({ times: [0.5, 1.5, 2.5], length: 2.5 });
   });
 });
@@ -332,7 +332,7 @@ test("the palette finds by parts of words, best first", () => {
   expect(titles("").length).toBe(4);
 });
 
-describe("what a thread is doing", () => {
+describe("the activity of a thread", () => {
   const thread = (status: string, last: [string, number | null] | null): Thread => ({
     thread_id: "t",
     project_id: null,
@@ -365,7 +365,7 @@ describe("what a thread is doing", () => {
     check("starting", null, "starting");
   });
 
-  test("puts it into one group", () => {
+  test("decides its group", () => {
     const none = new Set<string>();
     const running = thread("running", ["running", null]);
     const waiting = { ...running, last_command: { ...running.last_command!, waiting_for_input: true } };
@@ -402,7 +402,7 @@ describe("what a thread is doing", () => {
     expect(groups.failed).toEqual([]);
   });
 
-  test("uses so much of its limits", () => {
+  test("includes the usage of its limits", () => {
     const limits = { memory_bytes: 1 << 30, milli_cpus: 500, processes: 100, disk_bytes: 1 << 30 };
     const metrics = { cpu_us: 61_500_000, memory_bytes: 1 << 29, processes: 95, disk_bytes: 2 ** 31, limits };
     expect(usageOf(metrics, 20)).toEqual([
@@ -417,12 +417,12 @@ describe("what a thread is doing", () => {
     ]);
   });
 
-  test("shows in the last line of its screen that is not blank", () => {
+  test("is summarized by the last non-blank line of its screen", () => {
     expect(lastLine("one\n  two  \n\n   \n")).toBe("two");
     expect(lastLine("")).toBe("");
   });
 
-  test("asks in the unfinished line of its output", () => {
+  test("has its question in the unfinished line of its output", () => {
     expect(promptOf({ stdout: "one\ntwo\n", stderr: "\x1b[1mWhich branch? \x1b[0m" })).toBe("Which branch?");
     expect(promptOf({ stdout: "Continue? ", stderr: "warning\n" })).toBe("Continue?");
     expect(promptOf({ stdout: "done\n" })).toBe("");
@@ -435,7 +435,7 @@ describe("what a thread is doing", () => {
     expect(mostUrgent([])).toBe("idle");
   });
 
-  test("and that of the whole server are in the title and the icon of the page", () => {
+  test("is in the title and the icon of the page, with that of the whole server", () => {
     const none = { needs: 0, running: 0 };
     expect(pageTitle("build", "waiting", none)).toBe("⌨ build · Stead");
     expect(pageTitle("build", "idle", { needs: 2, running: 1 })).toBe("(2) build · Stead");
@@ -447,7 +447,7 @@ describe("what a thread is doing", () => {
     expect(pageIcon(null, "idle", { needs: 0, running: 1 })).toBe("/icon-running.svg");
   });
 
-  test("includes the command that runs, whether or not the list has it", () => {
+  test("includes the running command, even if the list does not contain it", () => {
     const last = thread("running", ["running", null]).last_command!;
     const current = { ...last, started_at: "2026-01-01T00:00:05Z", waiting_for_input: true };
     const before = command({ command_id: "cmd_0" });
@@ -464,7 +464,7 @@ describe("what a thread is doing", () => {
     expect(withCurrent([before], [])).toEqual([before]);
   });
 
-  test("is what runs, else what is queued first, else what ended last", () => {
+  test("is the running command, or else the first queued one, or else the one that ended last", () => {
     const at = (id: string, status: string, second: number): Command =>
       command({ command_id: id, status, created_at: `2026-01-01T00:00:0${second}Z` });
     const latest = (...all: Command[]): string | undefined => latestOf(all)?.command_id;
@@ -490,7 +490,7 @@ describe("a hand-off", () => {
     ...more,
   });
 
-  test("ends in words", () => {
+  test("ends with a description of its outcome", () => {
     const words = (more: Partial<Handoff>): string => {
       const one = handoff(more);
       return `${resultOf(one).text} ${answerText(one)}`.trim();
@@ -504,7 +504,7 @@ describe("a hand-off", () => {
     expect(words({ status: "expired" })).toBe("expired");
   });
 
-  test("is news only once, and of its own thread", () => {
+  test("is announced only once, for its own thread", () => {
     const [first, second] = [handoff(), handoff({ handoff_id: "handoff_2", thread_id: "u" })];
     expect(addedTo([first], [first, second])).toEqual([second]);
     expect(addedTo([first], [])).toEqual([]);
@@ -532,7 +532,7 @@ describe("errors", () => {
     expect(describeError(new TypeError("failed to fetch"))).toMatch(/^The server cannot be reached/);
   });
 
-  test("go to the fields they are about", () => {
+  test("are shown at their fields", () => {
     expect(fieldErrors(invalid, ["thread", "cwd"])).toEqual({
       byField: { cwd: "Must be an absolute path." },
       rest: ["Provider local has no settings."],
@@ -571,7 +571,7 @@ test("notifications of programs are read from three kinds of sequences", () => {
   check(99, "i=1:p=icon;abc", null);
 });
 
-test("a provider that cannot be used says what to do", () => {
+test("a provider that cannot be used says what to install or configure", () => {
   expect(missingText("key: set e2b.key or E2B_API_KEY")).toBe("Not configured. Set e2b.key or E2B_API_KEY.");
   expect(missingText("engine: none answers (unix:///var/run/docker.sock); install docker.io")).toBe(
     "No container engine found. Install Docker or Podman, or set docker.host.",
@@ -579,7 +579,7 @@ test("a provider that cannot be used says what to do", () => {
   expect(missingText("user namespaces")).toBe("Missing user namespaces.");
 });
 
-test("stored preferences are taken only as far as they are sound", () => {
+test("invalid stored preferences are ignored or corrected", () => {
   expect(validPreferences(null)).toEqual(DEFAULTS);
   expect(
     validPreferences({ theme: "neon", fontSize: 900, scrollback: "x", screenReader: "yes", panel: false }),
@@ -610,7 +610,7 @@ test("stored preferences are taken only as far as they are sound", () => {
   });
 });
 
-test("an event names what it is about", () => {
+test("an event names its resources", () => {
   expect(parseEvent("session", '{"thread_id":"t","session_id":"s"}')).toMatchObject({
     name: "session",
     thread: "t",
@@ -618,7 +618,7 @@ test("an event names what it is about", () => {
   expect(parseEvent("lease", "not json")).toMatchObject({ name: "lease", lease: null });
 });
 
-test("however often it is poked, one more ask follows, after a rest", async () => {
+test("any number of triggers leads to one more request, after a pause", async () => {
   let asked = 0;
   let answer: (value: number) => void = () => {};
   let rested: () => void = () => {};
@@ -653,7 +653,7 @@ test("however often it is poked, one more ask follows, after a rest", async () =
   expect(got).toEqual([1]);
 });
 
-test("a fetch that failed for a reason that may pass is repeated, others are not", async () => {
+test("a request is repeated only after a temporary failure", async () => {
   vi.useFakeTimers();
   const failures: unknown[] = [new TypeError("connection lost"), problemOf(503, {}), problemOf(404, {})];
   const got: unknown[] = [];
@@ -674,7 +674,7 @@ test("a fetch that failed for a reason that may pass is repeated, others are not
   vi.useRealTimers();
 });
 
-test("events are read from text cut anywhere", () => {
+test("events are read from chunks of any size", () => {
   const text = ': hello\n\nid: 7\nevent: session_opened\ndata: {"a":\ndata: 1}\n\ndata: x\r\n\r\n';
   for (let cut = 0; cut <= text.length; cut += 1) {
     const events = new EventParser();

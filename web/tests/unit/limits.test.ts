@@ -33,7 +33,7 @@ test.each([..."STLMIZb"])(
   },
 );
 
-test("small counts and missing counts mean what they did", async () => {
+test("small and missing counts keep their meaning", async () => {
   const { terminal, write } = open();
   await write("one\r\ntwo\r\nthree\r\nfour");
   await write("\x1b[S");
@@ -44,7 +44,7 @@ test("small counts and missing counts mean what they did", async () => {
   expect(screen(terminal).slice(0, 2)).toEqual(["xxxx", "two"]);
 });
 
-test("many large counts pause for frames in between", async () => {
+test("many large counts yield to frames in between", async () => {
   const { write, frames } = open();
   await write("\x1b[99S".repeat(1000));
   // 42 of these scroll more than 1000 lines.

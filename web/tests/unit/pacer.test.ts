@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { FRAME_BUDGET_MS, Pacer, type Work } from "../../src/terminal/pacer.ts";
 
-test("work is done in turn, one at a time, and no more than its part of each frame", async () => {
+test("work is done in order, one item at a time, within its share of each frame", async () => {
   let clock = 0;
   let frame = 0;
   const log: string[] = [];

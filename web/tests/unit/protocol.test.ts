@@ -45,7 +45,7 @@ describe("reading a text frame", () => {
     check('{"type":"pong"}', { type: "pong" });
   });
 
-  test("an unknown type is passed over, a broken one is not", () => {
+  test("an unknown type is ignored, a malformed one is refused", () => {
     check('{"type":"weather","sun":true}', null);
     check("{", undefined);
     check("[]", null);
@@ -74,7 +74,7 @@ describe("a stream", () => {
     expect(stream.offset).toBe(103);
   });
 
-  test("resumes where it was, taking up a size that changed meanwhile", () => {
+  test("resumes at its offset with the current size", () => {
     const stream = shown();
     stream.bytes(bytes("xyz"));
     stream.opened();
@@ -86,7 +86,7 @@ describe("a stream", () => {
     expect(stream.offset).toBe(104);
   });
 
-  test("output after a hello at another offset is refused until a picture came", () => {
+  test("output after a greeting with another offset is refused until a picture arrives", () => {
     const stream = shown();
     stream.opened();
     stream.text(hello(500));
@@ -97,7 +97,7 @@ describe("a stream", () => {
     expect(stream.offset).toBe(500);
   });
 
-  test("takes a new picture at any time", () => {
+  test("accepts a new picture at any time", () => {
     const stream = shown();
     stream.bytes(bytes("xyz"));
     stream.text(snapshot(9000, 2));
@@ -105,20 +105,20 @@ describe("a stream", () => {
     expect(stream.offset).toBe(9000);
   });
 
-  test("goes on after a gap at its end", () => {
+  test("continues at the end of a gap", () => {
     const stream = shown();
     expect(stream.text('{"type":"gap","from":100,"to":170}')).toEqual([{ do: "gap", from: 100, to: 170 }]);
     expect(stream.offset).toBe(170);
   });
 
-  test("tells who drives and what that makes of this client", () => {
+  test("reports which client has control, and whether this one has", () => {
     expect(shown().text('{"type":"driver","driver":"agent","mode":"viewer"}')).toEqual([
       { do: "driver", driver: "agent" },
       { do: "mode", mode: "viewer" },
     ]);
   });
 
-  test("does not take a size twice", () => {
+  test("does not apply a size twice", () => {
     const stream = shown();
     expect(stream.text('{"type":"resize","cols":80,"rows":24}')).toEqual([]);
     expect(stream.text('{"type":"resize","cols":81,"rows":24}')).toEqual([
@@ -126,7 +126,7 @@ describe("a stream", () => {
     ]);
   });
 
-  test("frames that do not fit together are broken", () => {
+  test("frames that do not follow from each other are refused", () => {
     const broken = (act: (stream: Stream) => { do: string }[]): void => {
       const stream = shown();
       expect(act(stream).map((step) => step.do)).toEqual(["broken"]);
@@ -150,7 +150,7 @@ describe("a stream", () => {
     });
   });
 
-  test("an error may come before the hello", () => {
+  test("an error may precede the greeting", () => {
     const stream = new Stream();
     stream.opened();
     expect(stream.text('{"type":"error","code":"not_found","detail":"no"}')).toEqual([
@@ -159,7 +159,7 @@ describe("a stream", () => {
   });
 });
 
-test("waiting doubles, is spread, and ends at ten seconds", () => {
+test("the wait doubles up to ten seconds, with jitter", () => {
   expect([0, 1, 2, 3].map((attempt) => backOff(attempt, 0.999999))).toEqual([250, 500, 1000, 2000]);
   expect(backOff(0, 0)).toBe(125);
   expect(backOff(1000, 0.999999)).toBe(10_000);

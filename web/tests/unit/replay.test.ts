@@ -34,7 +34,7 @@ const command = (id: string, more: Partial<Command>): Command => ({
   ...more,
 });
 
-test("a recording is cut at offsets, between characters and nowhere else", () => {
+test("a recording is cut only at offsets between characters", () => {
   const cut = cutAtAll(recording.events, [107, 103, 105, 107, 500, 117]);
   expect(cut).toEqual([
     { at: 1, output: "one", end: 103 },
@@ -69,7 +69,7 @@ test("a command is marked where its output begins; without an offset, where it b
   expect(neighbour(markers, 3, "next")).toBe(null);
 });
 
-test("a moment and a position are each other's, with idle time and without", () => {
+test("moments and positions convert into each other, with and without idle time", () => {
   const skipped = shortenPauses(recording.events, 2);
   expect(skipped).toEqual({ times: [1, 2, 3, 5], length: 5 });
   const whole = shortenPauses(recording.events, Number.POSITIVE_INFINITY);

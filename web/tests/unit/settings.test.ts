@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { capabilitiesOf, setUpCommand } from "../../src/lib/provider.ts";
 import { asksForShortcuts } from "../../src/lib/shortcuts.ts";
 
-test("? asks for the shortcuts outside a field, and with Ctrl and Shift anywhere", () => {
+test("? opens the shortcuts outside of fields, and with Ctrl and Shift anywhere", () => {
   const press = (more: object): Parameters<typeof asksForShortcuts>[0] => ({
     key: "?",
     code: "Slash",
@@ -13,7 +13,7 @@ test("? asks for the shortcuts outside a field, and with Ctrl and Shift anywhere
     ...more,
   });
   expect(asksForShortcuts(press({}), "page")).toBe(true);
-  // On other keyboards the key is elsewhere.
+  // Other keyboard layouts have the character on another key.
   expect(asksForShortcuts(press({ code: "Minus" }), "page")).toBe(true);
   expect(asksForShortcuts(press({}), "field")).toBe(false);
   expect(asksForShortcuts(press({ ctrlKey: true }), "field")).toBe(true);
@@ -21,7 +21,7 @@ test("? asks for the shortcuts outside a field, and with Ctrl and Shift anywhere
   expect(asksForShortcuts(press({ altKey: true }), "page")).toBe(false);
 });
 
-test("a provider says what it can do, and how it is set up", () => {
+test("a provider shows its capabilities, and how it is set up", () => {
   expect(setUpCommand("key: set e2b.key or E2B_API_KEY")).toBe("E2B_API_KEY=… stead serve");
   expect(setUpCommand("engine: no container engine found")).toBe("sudo apt install podman");
   expect(setUpCommand("user namespaces")).toBe(null);

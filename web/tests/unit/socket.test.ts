@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { Step } from "../../src/protocol/protocol.ts";
 import { type Environment, type Link, MAX_PENDING_BYTES, TerminalSocket } from "../../src/protocol/socket.ts";
 
-/** A socket whose other end is the test. */
+/** A socket whose server is simulated by the test. */
 class Wire {
   readyState = 1;
   binaryType = "";
@@ -132,7 +132,7 @@ describe("a terminal's socket", () => {
     expect(steps.filter((step) => step.do === "picture").length).toBe(1);
   });
 
-  test("unpacks a compressed picture and keeps what comes meanwhile behind it", async () => {
+  test("decompresses a picture, and applies messages that arrive meanwhile after it", async () => {
     start();
     wire().greet(10);
     const text = "picture ".repeat(200);
@@ -146,7 +146,7 @@ describe("a terminal's socket", () => {
     expect(steps[1]).toMatchObject({ bytes: typed(text) });
   });
 
-  test("begins again when a compressed picture does not unpack", async () => {
+  test("reconnects when a compressed picture is damaged", async () => {
     start();
     wire().greet(10);
     wire().says({ type: "snapshot", offset: 10, cols: 80, rows: 24, bytes: 3, encoding: "gzip" });
@@ -154,7 +154,7 @@ describe("a terminal's socket", () => {
     await vi.waitFor(() => expect(links.at(-1)).toMatchObject({ state: "waiting" }));
   });
 
-  test("waits longer each time, and starts over once it was greeted", () => {
+  test("waits longer after each failure, and resets the wait after a greeting", () => {
     start();
     const waits: number[] = [];
     for (let n = 0; n < 4; n += 1) {
@@ -170,7 +170,7 @@ describe("a terminal's socket", () => {
     expect(links.at(-1)).toMatchObject({ at: clock + 125 });
   });
 
-  test("types only into a live line", () => {
+  test("sends input only over an open connection", () => {
     const socket = start();
     expect(socket.input(typed("x"))).toBe(false);
     wire().greet(0);
@@ -180,7 +180,7 @@ describe("a terminal's socket", () => {
     expect(socket.input(typed("y"))).toBe(false);
   });
 
-  test("asks to drive or to watch again as it last did", () => {
+  test("requests the same mode again after a reconnect", () => {
     const socket = start();
     wire().greet(0);
     socket.send({ type: "hand_back" });
@@ -189,7 +189,7 @@ describe("a terminal's socket", () => {
     expect(wire().address).toContain("mode=viewer");
   });
 
-  test("a broken conversation begins again with a picture", () => {
+  test("after a protocol error, it reconnects and requests a picture", () => {
     start();
     wire().greet(10);
     wire().picture(10, "pic");
@@ -199,7 +199,7 @@ describe("a terminal's socket", () => {
     expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
   });
 
-  test("lets go when the screen is behind and takes a new picture when it caught up", () => {
+  test("disconnects when the screen falls behind, and takes a new picture once it has caught up", () => {
     const socket = start();
     wire().greet(0);
     wire().picture(0, "");
@@ -217,7 +217,7 @@ describe("a terminal's socket", () => {
     expect(wire().address).toBe("/ws?mode=driver&name=me&resume=false&compress=gzip");
   });
 
-  test("a picture of any size is drawn before another is asked for", () => {
+  test("a picture of any size is drawn before another one is requested", () => {
     start();
     wire().greet(0);
     wire().picture(0, "x".repeat(MAX_PENDING_BYTES * 2));
@@ -227,7 +227,7 @@ describe("a terminal's socket", () => {
     expect(links.at(-1)).toEqual({ state: "catching_up" });
   });
 
-  test("notices a line that went silent", () => {
+  test("detects a silent connection", () => {
     start();
     wire().greet(0);
     pass(15_000);
@@ -239,7 +239,7 @@ describe("a terminal's socket", () => {
     expect(links.at(-1)?.state).toBe("waiting");
   });
 
-  test("is offline with the browser and comes back with it at once", () => {
+  test("disconnects when the browser goes offline, and reconnects as soon as it is online", () => {
     start();
     wire().greet(0);
     wire().picture(0, "abc");
@@ -254,7 +254,7 @@ describe("a terminal's socket", () => {
     expect(wire().address).toContain("from=0");
   });
 
-  test("stops where it makes no sense to go on", async () => {
+  test("does not reconnect after a permanent error", async () => {
     for (const end of ["signed_out", "gone"] as const) {
       why = end;
       start();
@@ -267,7 +267,7 @@ describe("a terminal's socket", () => {
     }
   });
 
-  test("does not resume what is paused, until somebody does", async () => {
+  test("does not reconnect to a paused instance until it is retried", async () => {
     why = "paused";
     const socket = start();
     wire().breaks();
@@ -280,7 +280,7 @@ describe("a terminal's socket", () => {
     expect(wires.length).toBe(2);
   });
 
-  test("is quiet after it was closed", () => {
+  test("sends nothing after it was closed", () => {
     const socket = start();
     wire().greet(0);
     const first = wire();

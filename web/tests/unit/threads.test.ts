@@ -19,7 +19,7 @@ const event = (of: Partial<AppEvent>): AppEvent => ({
 });
 
 describe("the list of threads", () => {
-  test("fetches those that events name, by themselves or by their lease", () => {
+  test("fetches threads that events name, directly or by their lease", () => {
     const changed = new ChangedThreads();
     const known = [thread("a"), thread("b")];
     expect(changed.take()).toBe("all");
@@ -46,13 +46,13 @@ describe("the list of threads", () => {
     expect(changed.take()).toEqual(["b"]);
   });
 
-  test("is fetched whole if much changed", () => {
+  test("is fetched completely after many changes", () => {
     const changed = new ChangedThreads();
     for (let nth = 0; nth < 50; nth += 1) changed.add(event({ thread: `t${nth}` }), []);
     expect(changed.take()).toBe("all");
   });
 
-  test("takes in what was fetched, and forgets what is gone", () => {
+  test("adds fetched threads, and removes deleted ones", () => {
     const fetched = new Map([
       ["b", null],
       ["c", thread("c", "later")],
@@ -64,7 +64,7 @@ describe("the list of threads", () => {
   });
 });
 
-test("only the rows near the view are rendered, and the others take their room", () => {
+test("only rows near the viewport are rendered, and spacers replace the others", () => {
   expect(rowsInView(80, 40, 0, 800)).toEqual({ from: 0, to: 80, above: 0, below: 0 });
   for (const top of [-50, 0, 399, 400, 12_345, 39_200, 1e6]) {
     const { from, to, above, below } = rowsInView(1000, 40, top, 800);

@@ -5,7 +5,7 @@ import { WholeCharacters } from "../../src/terminal/utf8.ts";
 const TEXT = "A—B ’x’ “y” 。、日本 é 𝄞 😀 ﷽ end";
 const bytes = new TextEncoder().encode(TEXT);
 
-/** What a terminal shows of chunks, with or without cutting them at the ends of characters. */
+/** Returns the text that a terminal shows for chunks, with or without cutting them at character boundaries. */
 async function shown(chunks: Uint8Array[], whole = new WholeCharacters()): Promise<string> {
   const terminal = new Terminal({ allowProposedApi: true, cols: 80, rows: 2 });
   for (const chunk of chunks) {
@@ -14,14 +14,14 @@ async function shown(chunks: Uint8Array[], whole = new WholeCharacters()): Promi
   return terminal.buffer.active.getLine(0)!.translateToString(true);
 }
 
-test("a text that is cut anywhere arrives whole", async () => {
+test("a text that is split anywhere arrives complete", async () => {
   for (let cut = 0; cut <= bytes.length; cut += 1) {
     expect(await shown([bytes.subarray(0, cut), bytes.subarray(cut)]), `cut at ${cut}`).toBe(TEXT);
   }
   expect(await shown([...bytes].map((byte) => Uint8Array.of(byte)))).toBe(TEXT);
 });
 
-test("bytes that are no character are neither kept back for ever nor change what follows", () => {
+test("invalid bytes are not kept back, and do not change what follows", () => {
   const check = (chunks: number[][], expected: number[][]): void => {
     const whole = new WholeCharacters();
     expect(chunks.map((chunk) => [...whole.push(Uint8Array.from(chunk))])).toEqual(expected);

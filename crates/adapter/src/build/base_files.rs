@@ -30,11 +30,11 @@ const MIB: u64 = 1 << 20;
 /// The files that a build starts from.
 enum BaseFiles {
     Template(TemplateBase),
-    /// Those of the snapshot or provider with this name.
+    /// The files of the snapshot or provider with this name.
     Named(String),
-    /// Those of an image, by the name under which the provider knows or pulls it.
+    /// The files of an image, by the name under which the provider knows or pulls it.
     Image(String),
-    /// Those of the provider, in place of an image.
+    /// The files of the provider, in place of an image.
     Default,
 }
 

@@ -15,7 +15,7 @@ pub struct BadDockerfile {
     pub reason: String,
 }
 
-/// What a Dockerfile is parsed with.
+/// The parameters of a build that its Dockerfile does not contain.
 #[derive(Debug, Clone, Default)]
 pub struct BuildInputs {
     /// The hash of the archive with the files for `COPY`, if files were uploaded.

@@ -34,7 +34,7 @@ pub const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
-/// What the steps of a build run in.
+/// The kind of sandbox in which the steps of a build run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepHost {
     /// A sandbox with the account of a vendor's API, and with bash.

@@ -63,7 +63,7 @@ pub struct TestThread {
 
 /// The state that all clients share.
 #[derive(Debug)]
-pub struct World {
+pub struct ClientsWorld {
     /// The connection to the server.
     pub http: Http,
     /// Counts and violations.
@@ -104,7 +104,7 @@ enum Ran {
     Unknown,
 }
 
-impl World {
+impl ClientsWorld {
     /// Creates a thread in the project and starts its shell.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ fn expect_success(what: &str, answer: Result<HttpResponse, HttpFailure>) -> Resu
 /// One client.
 #[derive(Debug)]
 pub struct ChaosClient {
-    world: Arc<World>,
+    world: Arc<ClientsWorld>,
     index: usize,
     own: TestThread,
     receipts: Vec<(String, Value)>,
@@ -162,7 +162,7 @@ impl ChaosClient {
     ///
     /// # Errors
     /// If the server refuses.
-    pub fn new(world: Arc<World>, index: usize) -> Result<ChaosClient> {
+    pub fn new(world: Arc<ClientsWorld>, index: usize) -> Result<ChaosClient> {
         let own = world.create_thread(&format!("own-{index}"))?;
         let own_state = own_state::OwnState::default();
         Ok(ChaosClient { world, index, own, receipts: Vec::new(), own_state })

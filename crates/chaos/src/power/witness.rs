@@ -25,7 +25,7 @@ const PAGE: usize = 200;
 
 /// A change of one key.
 #[derive(Debug, Clone, Copy)]
-struct Change {
+struct KeyChange {
     value: u64,
     invoked: usize,
     acknowledged: Option<usize>,
@@ -33,7 +33,7 @@ struct Change {
 
 /// A command that was acknowledged as finished.
 #[derive(Debug, Clone)]
-struct Command {
+struct AcknowledgedCommand {
     id: String,
     receipt: Value,
     acknowledged: usize,
@@ -48,9 +48,9 @@ pub struct Witness {
     thread: String,
     terminal: String,
     project: String,
-    keys: BTreeMap<&'static str, Vec<Change>>,
-    messages: Vec<Change>,
-    commands: Vec<Command>,
+    keys: BTreeMap<&'static str, Vec<KeyChange>>,
+    messages: Vec<KeyChange>,
+    commands: Vec<AcknowledgedCommand>,
     /// Threads that were created (at a record) and deleted (at a record).
     deleted: Vec<(String, usize)>,
 }
@@ -120,7 +120,7 @@ impl Witness {
                     let answer =
                         self.http.send(&HttpRequest::new("POST", target).json(&body), None);
                     let acknowledged = success(answer).is_ok().then(|| disk.position());
-                    self.messages.push(Change { value, invoked, acknowledged });
+                    self.messages.push(KeyChange { value, invoked, acknowledged });
                 }
                 _ => self.create_and_delete(step, disk),
             }
@@ -138,7 +138,7 @@ impl Witness {
     ) {
         let done = matches!(answer, Ok(answer) if answer.is_success());
         let acknowledged = done.then(|| disk.position());
-        self.keys.entry(key).or_default().push(Change { value, invoked, acknowledged });
+        self.keys.entry(key).or_default().push(KeyChange { value, invoked, acknowledged });
     }
 
     fn write_variable(&mut self, value: u64, invoked: usize, disk: &RecordingDisk) {
@@ -153,7 +153,7 @@ impl Witness {
             (receipt["command_id"].as_str(), receipt["status"].as_str().unwrap_or_default())
         {
             let (id, acknowledged, at) = (id.to_owned(), disk.position(), Instant::now());
-            self.commands.push(Command { id, receipt, acknowledged, at });
+            self.commands.push(AcknowledgedCommand { id, receipt, acknowledged, at });
         }
     }
 
@@ -208,7 +208,7 @@ impl Witness {
             }
         }
         self.verify_messages(http, moment, report, &key("messages"));
-        let before = |command: &&Command| command.acknowledged <= moment.position;
+        let before = |command: &&AcknowledgedCommand| command.acknowledged <= moment.position;
         for command in self.commands.iter().rev().filter(before).take(MAX_RECEIPTS) {
             let Some(answer) = get(format!("/api/commands/{}", command.id)) else { continue };
             let receipt = answer.json();
@@ -269,7 +269,7 @@ impl Witness {
                 None => break,
             }
         }
-        let is_due = |c: &&Change| c.acknowledged.is_some_and(|at| at <= moment.position);
+        let is_due = |c: &&KeyChange| c.acknowledged.is_some_and(|at| at <= moment.position);
         for change in self.messages.iter().filter(is_due) {
             if !found.contains(&change.value) {
                 let detail = format!("{} is missing", plan::name(change.value));
@@ -281,7 +281,7 @@ impl Witness {
 }
 
 /// Returns the values that a key may have after a cut: the last acknowledged one, or any that was requested later.
-fn allowed(changes: &[Change], cut: usize) -> Vec<u64> {
+fn allowed(changes: &[KeyChange], cut: usize) -> Vec<u64> {
     let last = changes.iter().rposition(|c| c.acknowledged.is_some_and(|at| at <= cut));
     let mut values = vec![last.map_or(0, |index| changes[index].value)];
     let later = &changes[last.map_or(0, |index| index + 1)..];
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn after_a_cut_a_key_has_its_last_acknowledged_value_or_a_later_one() {
-        let change = |value, invoked, at| Change { value, invoked, acknowledged: Some(at) };
+        let change = |value, invoked, at| KeyChange { value, invoked, acknowledged: Some(at) };
         let changes = [change(1, 0, 10), change(2, 11, 20), change(3, 21, 30)];
         assert_eq!(allowed(&changes, 5), [0, 1]);
         assert_eq!(allowed(&changes, 10), [1]);

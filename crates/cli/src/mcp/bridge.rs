@@ -61,12 +61,12 @@ const READ_ONLY_TOOLS: [&str; 8] = [
 ];
 
 /// A message of the client.
-struct Message {
+struct BridgeMessage {
     text: String,
     json: Value,
 }
 
-impl Message {
+impl BridgeMessage {
     fn method(&self) -> &str {
         self.json["method"].as_str().unwrap_or_default()
     }
@@ -123,7 +123,7 @@ fn header_text(text: &str) -> String {
 
 /// The session of a client that sent `initialize`.
 #[derive(Debug, Clone)]
-struct Session {
+struct BridgeSession {
     /// The request, which is repeated for another server.
     initialize: String,
     id: Option<HeaderValue>,
@@ -137,7 +137,7 @@ struct Bridge {
     /// The path of the server's MCP endpoint, with the default thread.
     path: String,
     output: mpsc::Sender<String>,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<BridgeSession>>,
     /// Held while another session is initialized.
     renewal: tokio::sync::Mutex<()>,
     /// Unanswered requests by the JSON of their ids.
@@ -150,11 +150,11 @@ struct Bridge {
 /// A request that is not answered yet.
 struct Running {
     task: AbortHandle,
-    lifecycle: Lifecycle,
+    lifecycle: SessionLifecycle,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lifecycle {
+enum SessionLifecycle {
     Session,
     Stateless,
 }
@@ -193,7 +193,7 @@ pub(super) async fn run(args: BridgeArgs) -> anyhow::Result<ExitCode> {
             bridge.answer_error(&Value::Null, PARSE_ERROR, "the message is not JSON").await;
             continue;
         };
-        let message = Message { text: line, json };
+        let message = BridgeMessage { text: line, json };
         if message.method() == "initialize" && message.request_id().is_some() {
             bridge.initialize(message, &mut streams).await;
         } else {
@@ -221,13 +221,13 @@ impl Bridge {
         sent
     }
 
-    async fn receive(self: &Arc<Self>, message: Message, requests: &mut JoinSet<()>) {
+    async fn receive(self: &Arc<Self>, message: BridgeMessage, requests: &mut JoinSet<()>) {
         let id = message.request_id().map(Value::to_string);
         match (message.method(), id) {
             (_, Some(id)) => {
                 let lifecycle = match message.version() {
-                    Some(_) => Lifecycle::Stateless,
-                    None => Lifecycle::Session,
+                    Some(_) => SessionLifecycle::Stateless,
+                    None => SessionLifecycle::Session,
                 };
                 let (bridge, key) = (self.clone(), id.clone());
                 let task = requests.spawn(async move {
@@ -240,8 +240,8 @@ impl Bridge {
                 let of = message.json["params"]["requestId"].to_string();
                 let running = self.running.lock().remove(&of);
                 match running {
-                    Some(Running { task, lifecycle: Lifecycle::Stateless }) => task.abort(),
-                    Some(Running { lifecycle: Lifecycle::Session, .. }) | None => {
+                    Some(Running { task, lifecycle: SessionLifecycle::Stateless }) => task.abort(),
+                    Some(Running { lifecycle: SessionLifecycle::Session, .. }) | None => {
                         self.notify(message).await;
                     }
                 }
@@ -251,7 +251,7 @@ impl Bridge {
     }
 
     /// Begins the session of a client, and passes on what the server sends without a request.
-    async fn initialize(self: &Arc<Self>, message: Message, streams: &mut JoinSet<()>) {
+    async fn initialize(self: &Arc<Self>, message: BridgeMessage, streams: &mut JoinSet<()>) {
         let id = message.json["id"].clone();
         match self.open_session(&message.text, 0).await {
             Ok(answer) => {
@@ -268,7 +268,7 @@ impl Bridge {
         let response = self.send(Some(initialize.to_owned()), accept()).await?;
         let session_id = response.headers().get(SESSION_HEADER).cloned();
         let mut answer = Value::Null;
-        let mut messages = Messages::new(response);
+        let mut messages = ResponseMessages::new(response);
         while let Some(text) = messages.next().await? {
             answer = serde_json::from_str(&text).context("the response is not JSON")?;
         }
@@ -276,7 +276,7 @@ impl Bridge {
         if let Some(version) = version {
             let (initialize, version) = (initialize.to_owned(), version.to_owned());
             *self.session.lock() =
-                Some(Session { initialize, id: session_id, version, generation });
+                Some(BridgeSession { initialize, id: session_id, version, generation });
         }
         Ok(answer)
     }
@@ -308,10 +308,10 @@ impl Bridge {
     }
 
     /// Sends a request and passes on everything that the server sends for it.
-    async fn request(&self, message: Message, lifecycle: Lifecycle) {
+    async fn request(&self, message: BridgeMessage, lifecycle: SessionLifecycle) {
         let outcome = match lifecycle {
-            Lifecycle::Session => self.session_request(&message).await,
-            Lifecycle::Stateless => self.stateless_request(&message).await,
+            SessionLifecycle::Session => self.session_request(&message).await,
+            SessionLifecycle::Stateless => self.stateless_request(&message).await,
         };
         if let Err(error) = outcome {
             let id = &message.json["id"];
@@ -319,7 +319,7 @@ impl Bridge {
         }
     }
 
-    async fn stateless_request(&self, message: &Message) -> anyhow::Result<()> {
+    async fn stateless_request(&self, message: &BridgeMessage) -> anyhow::Result<()> {
         let mut headers = accept();
         headers.extend(message.stateless_headers(message.version().unwrap_or_default())?);
         let mut attempts = 0;
@@ -349,7 +349,7 @@ impl Bridge {
         }
     }
 
-    async fn session_request(&self, message: &Message) -> anyhow::Result<()> {
+    async fn session_request(&self, message: &BridgeMessage) -> anyhow::Result<()> {
         let number = self.next_key.fetch_add(1, Ordering::Relaxed);
         let key = message
             .changes()
@@ -383,13 +383,17 @@ impl Bridge {
     }
 
     /// Passes on the messages of a response.
-    async fn pass_on(&self, response: Response, message: &Message) -> anyhow::Result<Answered> {
+    async fn pass_on(
+        &self,
+        response: Response,
+        message: &BridgeMessage,
+    ) -> anyhow::Result<Answered> {
         let status = response.status();
         let has_session = self.session.lock().is_some();
         if status == StatusCode::NOT_FOUND && has_session && message.version().is_none() {
             return Ok(Answered::SessionLost);
         }
-        let mut messages = Messages::new(response);
+        let mut messages = ResponseMessages::new(response);
         while let Ok(Some(text)) = messages.next().await {
             let Ok(mut json) = serde_json::from_str::<Value>(&text) else { continue };
             if json.get("jsonrpc").is_none() {
@@ -411,7 +415,7 @@ impl Bridge {
     }
 
     /// Sends a notification or a response, which has no answer.
-    async fn notify(&self, message: Message) {
+    async fn notify(&self, message: BridgeMessage) {
         let headers = match message.version() {
             Some(version) => message.stateless_headers(version).map(|mut headers| {
                 headers.extend(accept());
@@ -443,7 +447,7 @@ impl Bridge {
                 StatusCode::NOT_FOUND if self.renew_session(generation).await.is_ok() => continue,
                 _ => return,
             }
-            let mut messages = Messages::new(response);
+            let mut messages = ResponseMessages::new(response);
             while let Ok(Some(text)) = messages.next().await {
                 let _ = self.output.send(text).await;
             }
@@ -474,18 +478,18 @@ fn accept() -> HeaderMap {
 }
 
 /// The messages of a response: one as JSON, or any number as events.
-struct Messages {
+struct ResponseMessages {
     response: Response,
     buffer: Vec<u8>,
     is_stream: bool,
     is_over: bool,
 }
 
-impl Messages {
-    fn new(response: Response) -> Messages {
+impl ResponseMessages {
+    fn new(response: Response) -> ResponseMessages {
         let kind = response.headers().get(http::header::CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        Messages { response, buffer: Vec::new(), is_stream, is_over: false }
+        ResponseMessages { response, buffer: Vec::new(), is_stream, is_over: false }
     }
 
     /// Returns the next message as one line; `None` at the end.
@@ -537,7 +541,7 @@ mod tests {
     fn a_stateless_request_repeats_its_method_and_name() {
         let json = json!({"id": 1, "method": "tools/call", "params": {
             "name": "exec", "_meta": {VERSION_KEY: "2026-07-28"}}});
-        let message = Message { text: json.to_string(), json };
+        let message = BridgeMessage { text: json.to_string(), json };
         assert_eq!(message.version(), Some("2026-07-28"));
         let headers = message.stateless_headers("2026-07-28").unwrap();
         let names = ["mcp-protocol-version", "mcp-method", "mcp-name"];

@@ -42,20 +42,20 @@ pub(super) struct InstallArgs {
 }
 
 /// How a client names the command that it starts.
-struct Entry {
+struct ClientEntry {
     command: String,
     arguments: Vec<String>,
 }
 
-impl Entry {
-    fn of(bridge: &BridgeArgs) -> anyhow::Result<Entry> {
+impl ClientEntry {
+    fn of(bridge: &BridgeArgs) -> anyhow::Result<ClientEntry> {
         let command = env::current_exe().context("cannot find the path of this program")?;
         let mut arguments = vec!["mcp".to_owned()];
         if let Some(thread) = &bridge.thread {
             arguments.extend(["--thread".to_owned(), thread.clone()]);
         }
         arguments.extend(bridge.target.arguments()?);
-        Ok(Entry { command: command.display().to_string(), arguments })
+        Ok(ClientEntry { command: command.display().to_string(), arguments })
     }
 
     fn json(&self, client: McpClient) -> Value {
@@ -104,7 +104,7 @@ impl McpClient {
     }
 
     /// Sets our entry in the text of the file.
-    fn set(self, text: &str, entry: &Entry) -> anyhow::Result<String> {
+    fn set(self, text: &str, entry: &ClientEntry) -> anyhow::Result<String> {
         match self {
             McpClient::Codex => entries::set_toml(text, self.section(), ENTRY_NAME, &entry.toml()?),
             McpClient::Claude | McpClient::Cursor | McpClient::Vscode => {
@@ -115,7 +115,7 @@ impl McpClient {
 }
 
 pub(super) fn run(args: &InstallArgs) -> anyhow::Result<ExitCode> {
-    let (client, entry) = (args.client, Entry::of(&args.bridge)?);
+    let (client, entry) = (args.client, ClientEntry::of(&args.bridge)?);
     let file = client.file()?;
     let shown = client.set("", &entry)?;
     if args.print {

@@ -53,7 +53,7 @@ pub(super) struct CreateE2bSandbox {
     auto_pause: Option<bool>,
     auto_pause_memory: Option<bool>,
     auto_resume: Option<AutoResume>,
-    lifecycle: Option<Lifecycle>,
+    lifecycle: Option<SandboxLifecycle>,
     #[serde(alias = "allow_internet_access")]
     allow_internet_access: Option<bool>,
     volume_mounts: Option<Vec<E2bMount>>,
@@ -70,7 +70,7 @@ struct AutoResume {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Lifecycle {
+struct SandboxLifecycle {
     on_timeout: Option<String>,
     auto_resume: Option<bool>,
 }

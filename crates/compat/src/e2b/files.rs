@@ -155,8 +155,8 @@ pub(super) async fn write(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default();
     let encoding = match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-        None | Some(b"" | b"identity") => Encoding::Identity,
-        Some(b"gzip") => Encoding::Gzip,
+        None | Some(b"" | b"identity") => UploadEncoding::Identity,
+        Some(b"gzip") => UploadEncoding::Gzip,
         Some(_) => {
             let message = "the only supported Content-Encoding is gzip";
             return Err(E2bRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
@@ -229,7 +229,7 @@ fn metadata_in(headers: &HeaderMap) -> BTreeMap<String, String> {
 
 /// The encoding of uploaded files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+enum UploadEncoding {
     Identity,
     Gzip,
 }
@@ -281,7 +281,7 @@ impl UploadedFile {
     async fn open(
         files: &Files,
         path: &str,
-        encoding: Encoding,
+        encoding: UploadEncoding,
         limit: u64,
         metadata: &BTreeMap<String, String>,
     ) -> Result<UploadedFile, E2bRefusal> {
@@ -296,8 +296,8 @@ impl UploadedFile {
         let part = part.await.map_err(|error| refused(error, path))?;
         let file = LimitedFile { part, left: limit };
         let sink = Some(match encoding {
-            Encoding::Gzip => UploadSink::Gzip(Box::new(MultiGzDecoder::new(file))),
-            Encoding::Identity => UploadSink::Plain(file),
+            UploadEncoding::Gzip => UploadSink::Gzip(Box::new(MultiGzDecoder::new(file))),
+            UploadEncoding::Identity => UploadSink::Plain(file),
         });
         let (path, metadata) = (path.to_owned(), metadata.clone());
         Ok(UploadedFile { path, sink, buffer: Vec::new(), metadata })

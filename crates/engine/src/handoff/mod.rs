@@ -40,10 +40,10 @@ const SETTLE_WAIT: Duration = Duration::from_secs(30);
 /// The handle to all hand-offs. Cheap to clone.
 #[derive(Clone)]
 pub struct Handoffs {
-    shared: Arc<Shared>,
+    shared: Arc<SharedHandoffs>,
 }
 
-struct Shared {
+struct SharedHandoffs {
     store: Store,
     terminals: Terminals,
     events: Events,
@@ -103,7 +103,7 @@ impl Handoffs {
         clock: Clock,
         notifier: Option<Arc<dyn HandoffNotifier>>,
     ) -> Self {
-        let shared = Shared {
+        let shared = SharedHandoffs {
             store,
             terminals,
             events,

@@ -51,10 +51,10 @@ const MAX_ATTEMPTS: usize = 16;
 /// The handle to all sandboxes. Cheap to clone.
 #[derive(Clone)]
 pub struct Sandboxes {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSandboxes>,
 }
 
-struct Shared {
+struct SharedSandboxes {
     store: Store,
     leases: Leases,
     terminals: Terminals,
@@ -87,8 +87,16 @@ impl Sandboxes {
         clock: Clock,
     ) -> Self {
         let changed = watch::Sender::new(());
-        let shared =
-            Shared { store, leases, terminals, sessions, removals, events, clock, changed };
+        let shared = SharedSandboxes {
+            store,
+            leases,
+            terminals,
+            sessions,
+            removals,
+            events,
+            clock,
+            changed,
+        };
         Self { shared: Arc::new(shared) }
     }
 

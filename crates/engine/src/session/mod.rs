@@ -41,10 +41,10 @@ pub trait Runtimes: Send + Sync {
 /// The handle to all sessions; cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSessions>,
 }
 
-struct Shared {
+struct SharedSessions {
     store: Store,
     leases: Leases,
     events: Events,
@@ -97,7 +97,7 @@ impl Sessions {
         clock: Clock,
         warn_before: Duration,
     ) -> Self {
-        let shared = Shared {
+        let shared = SharedSessions {
             store,
             leases,
             events,

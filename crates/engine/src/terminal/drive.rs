@@ -26,7 +26,7 @@ impl ClientMode {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Client {
+struct AttachedClient {
     id: ClientId,
     name: String,
     mode: ClientMode,
@@ -36,7 +36,7 @@ struct Client {
 /// The connected clients and the driver.
 #[derive(Debug, Default)]
 pub struct Clients {
-    clients: Vec<Client>,
+    clients: Vec<AttachedClient>,
     driver: Option<ClientId>,
 }
 
@@ -52,7 +52,7 @@ pub struct Change {
 impl Clients {
     /// Adds a client. It becomes the driver if it requests to be and there is none.
     pub fn enter(&mut self, id: ClientId, name: String, mode: ClientMode) -> Change {
-        self.clients.push(Client { id, name, mode, size: None });
+        self.clients.push(AttachedClient { id, name, mode, size: None });
         if mode == ClientMode::Driver && self.driver.is_none() {
             self.give(id)
         } else {

@@ -21,7 +21,7 @@ use crate::memory::{
     map::Map,
     record::{self, Op},
 };
-use base::durable::{open_directory, part_name, sweep_parts, sync_directory};
+use base::durable::{open_directory, part_name, publish, sweep_parts, sync_directory};
 
 const SNAPSHOT: &str = "snapshot";
 
@@ -135,8 +135,7 @@ impl MemoryLog {
 pub(super) fn write_snapshot(directory: &Path, generation: u64, map: &Map) -> io::Result<u64> {
     let part = directory.join(part_name()?);
     let written = write_part(&part, generation, map).and_then(|size| {
-        fs::rename(&part, directory.join(SNAPSHOT))?;
-        sync_directory(open_directory(directory)?)?;
+        publish(&part, &directory.join(SNAPSHOT))?;
         Ok(size)
     });
     if written.is_err() {

@@ -45,13 +45,13 @@ const WATCH_QUEUE_LENGTH: usize = 256;
 /// The hot memories of all projects, cheap to clone.
 #[derive(Clone)]
 pub struct HotMemories {
-    shared: Arc<Shared>,
+    shared: Arc<SharedMemories>,
 }
 
-struct Shared {
+struct SharedMemories {
     limits: HotLimits,
     clock: Clock,
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<DiskJob>,
     queue_kib: Arc<Semaphore>,
     loaded: Mutex<HashMap<ProjectId, Arc<OnceCell<Arc<Memory>>>>>,
     snapshots: Snapshots,
@@ -79,7 +79,7 @@ pub struct Memory {
     project: ProjectId,
     /// The map for readers, which contains only changes on stable storage.
     visible: RwLock<Map>,
-    disk: Mutex<Disk>,
+    disk: Mutex<MemoryDisk>,
     /// Locked while a snapshot is written.
     snapshotting: Mutex<()>,
     /// Set when no more changes are accepted.
@@ -89,16 +89,16 @@ pub struct Memory {
     /// The time of the first change that is in no snapshot, in microseconds; 0 means none.
     pending_since: AtomicU64,
     events: broadcast::Sender<FileEvent>,
-    shared: std::sync::Weak<Shared>,
+    shared: std::sync::Weak<SharedMemories>,
 }
 
-struct Disk {
+struct MemoryDisk {
     log: MemoryLog,
     /// The map after the changes that are being written.
     next: Map,
 }
 
-struct Job {
+struct DiskJob {
     memory: Arc<Memory>,
     change: MemoryChange,
     answer: oneshot::Sender<Result<u64, FileError>>,
@@ -122,7 +122,7 @@ impl HotMemories {
     pub fn start(limits: HotLimits, clock: Clock) -> io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
         std::thread::Builder::new().name("memory-writer".into()).spawn(move || write(queue))?;
-        let shared = Shared {
+        let shared = SharedMemories {
             limits,
             clock,
             jobs,
@@ -247,7 +247,7 @@ impl Memory {
     fn load(
         project: ProjectId,
         directory: &Path,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedMemories>,
     ) -> Result<Arc<Self>, FileError> {
         let recovered = MemoryLog::open(directory).map_err(|source| FileError::Io {
             doing: "read the memories in",
@@ -261,7 +261,7 @@ impl Memory {
         let memory = Arc::new(Self {
             project,
             visible: RwLock::new(recovered.map.clone()),
-            disk: Mutex::new(Disk { log: recovered.log, next: recovered.map }),
+            disk: Mutex::new(MemoryDisk { log: recovered.log, next: recovered.map }),
             snapshotting: Mutex::default(),
             closed: AtomicBool::new(false),
             used: AtomicU64::new(0),
@@ -336,7 +336,7 @@ impl Memory {
         let permit =
             shared.queue_kib.clone().acquire_many_owned(weight).await.map_err(|_| stopping())?;
         let (answer, answered) = oneshot::channel();
-        let job = Job { memory: self.clone(), change, answer, _permit: permit };
+        let job = DiskJob { memory: self.clone(), change, answer, _permit: permit };
         shared.jobs.send(job).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
     }
@@ -402,7 +402,7 @@ impl Memory {
     }
 
     /// Applies a batch of changes; each gets its own reply.
-    fn apply(&self, jobs: Vec<Job>, limits: &HotLimits, now: Timestamp) {
+    fn apply(&self, jobs: Vec<DiskJob>, limits: &HotLimits, now: Timestamp) {
         let mut disk = self.disk.lock();
         if self.closed.load(Ordering::SeqCst) {
             let reason = || "the project was deleted".to_owned();
@@ -449,7 +449,7 @@ impl Memory {
     }
 
     /// Starts another generation if the log failed or is too long.
-    fn ensure_usable(&self, disk: &mut Disk, limits: &HotLimits) -> io::Result<()> {
+    fn ensure_usable(&self, disk: &mut MemoryDisk, limits: &HotLimits) -> io::Result<()> {
         let max_log_bytes = limits.bytes.saturating_mul(2).max(1 << 20);
         if disk.log.is_usable() && disk.log.bytes() <= max_log_bytes {
             return Ok(());
@@ -474,7 +474,7 @@ impl Memory {
 }
 
 /// The main loop of the writer thread.
-fn write(mut queue: mpsc::Receiver<Job>) {
+fn write(mut queue: mpsc::Receiver<DiskJob>) {
     while let Some(first) = queue.blocking_recv() {
         let mut batch = vec![first];
         while batch.len() < QUEUE_LENGTH
@@ -497,7 +497,7 @@ fn write(mut queue: mpsc::Receiver<Job>) {
     }
 }
 
-fn answer_all(jobs: Vec<Job>, answer: impl Fn(&MemoryChange) -> Result<u64, FileError>) {
+fn answer_all(jobs: Vec<DiskJob>, answer: impl Fn(&MemoryChange) -> Result<u64, FileError>) {
     for job in jobs {
         let result = answer(&job.change);
         let _ = job.answer.send(result);

@@ -86,7 +86,7 @@ pub struct SyncJob {
     durable: Arc<Durable>,
 }
 
-/// What a sync job writes to stable storage.
+/// The files that a sync job writes to stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SyncScope {
     /// The files and the directory of the log.

@@ -139,7 +139,7 @@ impl Host {
 
     fn spawn(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedChild,
         pty: &Pty,
         cgroup: Option<&std::fs::File>,
         session: Session,
@@ -189,14 +189,14 @@ impl Host {
 
 /// The arguments of a child, allocated before the fork.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedChild {
     program: CString,
     argv: Vec<CString>,
     env: Vec<CString>,
     cwds: Vec<CString>,
 }
 
-fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> {
+fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<PreparedChild, Refusal> {
     let bad = |what: &str| Refusal(ReplyCode::BadRequest, what.to_owned());
     let text =
         |bytes: Vec<u8>| CString::new(bytes).map_err(|_| bad("a string contains a zero byte"));
@@ -234,7 +234,7 @@ fn prepare(launch: &ProgramLaunch, terminal: &str) -> Result<Prepared, Refusal> 
         .filter(|cwd| !cwd.is_empty())
         .map(|cwd| text(cwd.to_vec()))
         .collect::<Result<_, _>>()?;
-    Ok(Prepared {
+    Ok(PreparedChild {
         program: text(program.into_os_string().into_vec())?,
         argv: launch.argv.iter().cloned().map(text).collect::<Result<_, _>>()?,
         cwds,

@@ -9,14 +9,7 @@ use std::fs;
 
 use rustix::process::{Pid, Signal};
 
-/// The fields of `/proc/PID/stat` that matter here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
-    pid: i32,
-    parent: i32,
-    session: i32,
-    zombie: bool,
-}
+use shell::Process;
 
 /// A snapshot of all processes.
 #[derive(Debug)]
@@ -31,10 +24,10 @@ impl Processes {
     /// Reads the list of processes.
     pub(super) fn read() -> Self {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        let all = processes();
+        let all = shell::all_processes();
         let marks = all
             .iter()
-            .filter(|process| process.parent == own && !process.zombie)
+            .filter(|process| process.parent == own && process.alive())
             .filter_map(|process| Some((process.pid, mark(process.pid)?)))
             .collect();
         Self { all, own, marks }
@@ -70,7 +63,7 @@ fn closure(all: &[Process], own: i32, belongs: impl Fn(&Process) -> bool) -> Vec
                 continue;
             }
             let ours = inherited || belongs(process);
-            if ours && !process.zombie {
+            if ours && process.alive() {
                 found.push(process.pid);
             }
             open.push((process.pid, ours));
@@ -88,41 +81,21 @@ fn mark(pid: i32) -> Option<Vec<u8>> {
         .map(<[u8]>::to_vec)
 }
 
-fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
-        .collect()
-}
-
-/// Parses a stat line. The name in it may contain any byte, so fields are counted from its last parenthesis.
-fn parse(stat: &str) -> Option<Process> {
-    let (head, tail) = stat.rsplit_once(')')?;
-    let pid = head.split(' ').next()?.parse().ok()?;
-    let mut fields = tail.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
-    Some(Process { pid, parent, session, zombie: state == "Z" || state == "X" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_in_a_stat_line_may_contain_parentheses() {
-        let line = "42 (a) b (c) S 7 41 40 34816 42 4194304 1 2";
-        let expected = Process { pid: 42, parent: 7, session: 40, zombie: false };
-        assert_eq!(parse(line), Some(expected));
-        assert_eq!(parse("42 (x"), None);
-    }
-
-    #[test]
     fn descendants_in_other_sessions_are_found() {
-        let process = |pid, parent, session| Process { pid, parent, session, zombie: false };
+        let process = |pid, parent, session| Process {
+            pid,
+            state: b'S',
+            parent,
+            group: session,
+            session,
+            start: 0,
+            cpu_ticks: 0,
+        };
         let all = [
             process(10, 1, 10),  // the terminal's shell
             process(11, 10, 10), // its child

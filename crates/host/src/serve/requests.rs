@@ -30,8 +30,8 @@ impl Host {
             }
             match next(&mut connection.decoder) {
                 Ok(None) => return,
-                Ok(Some(Decoded::Known(request))) => self.answer(key, request),
-                Ok(Some(Decoded::Unknown { seq, code })) => {
+                Ok(Some(DecodedRequest::Known(request))) => self.answer(key, request),
+                Ok(Some(DecodedRequest::Unknown { seq, code })) => {
                     if let Some(seq) = seq {
                         connection.push(&Event::Reply { seq, code, message: String::new() });
                     }
@@ -311,17 +311,17 @@ impl Host {
 }
 
 /// A request, or the sequence number and refusal of one that cannot be decoded.
-enum Decoded {
+enum DecodedRequest {
     Known(Request),
     Unknown { seq: Option<u32>, code: ReplyCode },
 }
 
-fn next(decoder: &mut wire::Decoder) -> Result<Option<Decoded>, Malformed> {
+fn next(decoder: &mut wire::Decoder) -> Result<Option<DecodedRequest>, Malformed> {
     let Some(frame) = decoder.next_frame()? else { return Ok(None) };
     Ok(Some(match Request::decode(&frame) {
-        Ok(Some(request)) => Decoded::Known(request),
-        Ok(None) => Decoded::Unknown { seq: frame.seq(), code: ReplyCode::Unsupported },
-        Err(_) => Decoded::Unknown { seq: frame.seq(), code: ReplyCode::BadRequest },
+        Ok(Some(request)) => DecodedRequest::Known(request),
+        Ok(None) => DecodedRequest::Unknown { seq: frame.seq(), code: ReplyCode::Unsupported },
+        Err(_) => DecodedRequest::Unknown { seq: frame.seq(), code: ReplyCode::BadRequest },
     }))
 }
 

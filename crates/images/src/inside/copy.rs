@@ -39,7 +39,7 @@ pub(super) struct FileCopy<'a> {
     pub(super) archives: ArchiveHandling,
 }
 
-/// What the copies get.
+/// The owner and the mode that copies get; without a mode, each keeps its own.
 struct CopyRights {
     owner: (u32, u32),
     mode: Option<u32>,

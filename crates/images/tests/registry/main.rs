@@ -392,7 +392,7 @@ async fn import(home: &Path, source: &Path) {
     images.import("app", source, ExistingImage::Replace, 1 << 30).await.unwrap();
 }
 
-/// What the process that is killed does.
+/// The work of the process that is killed.
 enum ChildTask<'a> {
     Pull(&'a ImageReference),
     Import(&'a Path),
@@ -417,7 +417,7 @@ fn killed_when(dir: &Path, task: &ChildTask<'_>, mut holds: impl FnMut() -> bool
     child.wait().unwrap();
 }
 
-/// What a test waits for before it kills.
+/// The moment at which a test kills the process.
 type Condition = Box<dyn Fn(&Path) -> bool>;
 
 /// The image of the tests that kill: one large file and many small ones.
@@ -466,7 +466,7 @@ async fn a_killed_pull_leaves_nothing_half() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         killed_when(dir.path(), &ChildTask::Pull(&reference), || holds(dir.path()));
-        // What is there is whole.
+        // Every image in the list is complete.
         for image in store.list().unwrap() {
             check_root(&store, &image);
         }

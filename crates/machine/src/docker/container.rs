@@ -42,7 +42,7 @@ pub(super) struct ContainerPlan<'a> {
     pub(super) kind: EngineKind,
     /// The user and group of process 1 until it becomes the host, which is user 0.
     pub(super) user: u32,
-    /// What the host and its programs have in the container's own user namespace. The engine gives process 1 none.
+    /// The capabilities of the host and its programs in the container's own user namespace. The engine gives process 1 none.
     pub(super) capabilities: SandboxCapabilities,
 }
 

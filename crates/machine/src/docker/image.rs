@@ -26,8 +26,8 @@ use crate::blocking::blocking;
 use crate::disk::image::DiskBase;
 use crate::files::remove_all;
 use crate::layout;
-use crate::sandbox_images::SandboxImages;
-use crate::spec::{SandboxSpec, is_image_name};
+use crate::sandbox_images::{SandboxImages, imported_root};
+use crate::spec::SandboxSpec;
 use base::event::{EventKind, Events};
 use base::keyed_lock::KeyedLock;
 use provider::{CREATION_LIMIT, ProviderError};
@@ -121,8 +121,7 @@ impl Images {
 
     /// The root directory of an imported image.
     fn imported(&self, name: &str) -> Option<PathBuf> {
-        let root = self.home.join("images").join(name).join("rootfs");
-        (is_image_name(name) && root.is_dir()).then_some(root)
+        imported_root(&self.home, name)
     }
 
     async fn machine_image(
@@ -273,7 +272,7 @@ async fn settings_of(engine: &ContainerEngine, name: &str) -> Result<ImageSettin
     Ok(ImageSettings::of_config(config.env.unwrap_or_default(), config.working_dir))
 }
 
-/// What engines say of an image that does not exist.
+/// Parts of the errors of engines for an image that does not exist.
 const MISSING: [&str; 6] = [
     "manifest unknown",
     "name unknown",

@@ -76,7 +76,7 @@ pub(super) const HANDOFF: &str = "door";
 /// The file with the path of the container's cgroup.
 pub(super) const CGROUP_FILE: &str = "cgroup";
 
-/// What a launcher prints when the container may be started, before the user of its process 1.
+/// The line that a launcher prints when the container may be started begins with this; the user of process 1 follows.
 pub(super) const READY: &str = "ready ";
 
 /// The most descriptors that are handed over.
@@ -92,8 +92,8 @@ pub(super) enum ImagePrograms {
     Own,
 }
 
-/// What root has in a container whose process 1 is first this user of the machine. Only in a user namespace that it
-/// creates itself are capabilities worth nothing outside.
+/// The capabilities of root in a container whose process 1 starts as this user of the machine. Capabilities are harmless
+/// outside only if process 1 creates the user namespace itself, so user 0 gets none.
 pub(super) fn effective_capabilities(
     wanted: SandboxCapabilities,
     user: u32,

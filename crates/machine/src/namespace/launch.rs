@@ -33,7 +33,7 @@ use cgroup::Cgroups;
 
 /// Launches the sandbox of a directory. With an external runtime, returns only on failure.
 pub(super) fn launch(dir: &Path) -> io::Result<()> {
-    let Prepared { launch, bundle, devices, users, handed } = prepare(dir)?;
+    let PreparedLaunch { launch, bundle, devices, users, handed } = prepare(dir)?;
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     let Some(runtime) = &launch.runtime else {
         let capabilities = launch.spec.capabilities;
@@ -63,7 +63,7 @@ fn keep_open(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(duplicate)
 }
 
-struct Prepared {
+struct PreparedLaunch {
     launch: SandboxLaunch,
     bundle: Spec,
     /// The directory with its device files, in the launcher's mount namespace.
@@ -72,7 +72,7 @@ struct Prepared {
     handed: Vec<OwnedFd>,
 }
 
-fn prepare(dir: &Path) -> io::Result<Prepared> {
+fn prepare(dir: &Path) -> io::Result<PreparedLaunch> {
     let launch = SandboxLaunch::read(dir)?;
     // Before this process enters the sandbox's cgroup, which would be charged for it.
     let programs = MachinePrograms::of(&launch).map_err(cannot("find private programs"))?;
@@ -141,7 +141,7 @@ fn prepare(dir: &Path) -> io::Result<Prepared> {
         entered.join().map_err(cannot("enter its cgroups"))?;
         cgroups.deny_devices().map_err(cannot("deny it devices"))?;
     }
-    Ok(Prepared { launch, bundle, devices: stage.join(DEVICES), users, handed })
+    Ok(PreparedLaunch { launch, bundle, devices: stage.join(DEVICES), users, handed })
 }
 
 /// Creates the cgroups with the limits of a bundle, and moves this process into them. The move runs in

@@ -82,7 +82,7 @@ pub(super) fn prepare(
     let unfinished = workspace.join(UNFINISHED);
     // From here on, other uses of the workspace wait for the lock.
     File::create(&unfinished)?;
-    let content = Content::of(workspace)?;
+    let content = ContentSize::of(workspace)?;
     if let Some(why) = obstacle(workspace, content)? {
         undo(workspace)?;
         return Ok(Some(why));
@@ -161,7 +161,7 @@ pub(super) fn complete(
 }
 
 /// Why the files have to stay where they are.
-fn obstacle(workspace: &Path, content: Content) -> io::Result<Option<&'static str>> {
+fn obstacle(workspace: &Path, content: ContentSize) -> io::Result<Option<&'static str>> {
     let paths: Vec<PathBuf> = CARRIED.iter().map(|it| workspace.join(it.path)).collect();
     if users::has_other_users(&paths)? {
         return Ok(Some("programs outside of sandboxes are using it"));
@@ -176,12 +176,12 @@ fn obstacle(workspace: &Path, content: Content) -> io::Result<Option<&'static st
 
 /// How much has to be copied.
 #[derive(Debug, Clone, Copy, Default)]
-struct Content {
+struct ContentSize {
     bytes: u64,
     files: u64,
 }
 
-impl Content {
+impl ContentSize {
     fn of(workspace: &Path) -> io::Result<Self> {
         let mut content = Self::default();
         let mut directories: Vec<_> = CARRIED.iter().map(|it| workspace.join(it.path)).collect();

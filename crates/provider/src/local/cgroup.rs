@@ -9,6 +9,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use super::timing::POLL_INTERVAL;
+use host::cgroup_directory;
 
 /// A cgroup that exists.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ pub(super) fn of_future_instance(instance: &str) -> Option<PathBuf> {
 fn below(process: &str, instance: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let own = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    Some(directory(&mounts, &own)?.join("stead").join(instance))
+    Some(cgroup_directory(&mounts, &own)?.join("stead").join(instance))
 }
 
 impl InstanceCgroup {
@@ -46,7 +47,7 @@ impl InstanceCgroup {
     pub(super) fn holds(&self, pid: i32) -> bool {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return false };
         let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
-        directory(&mounts, &text).is_some_and(|path| path.starts_with(&self.path))
+        cgroup_directory(&mounts, &text).is_some_and(|path| path.starts_with(&self.path))
     }
 
     /// Freezes all its processes, and waits until they are.
@@ -122,19 +123,4 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-/// The directory of a process's cgroup, from `/proc/self/mountinfo` and `/proc/PID/cgroup`.
-fn directory(mountinfo: &str, own: &str) -> Option<PathBuf> {
-    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    mountinfo.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        if kind.split(' ').next() != Some("cgroup2") {
-            return None;
-        }
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let below = Path::new(own).strip_prefix(root).ok()?;
-        Some(Path::new(point).join(below))
-    })
 }

@@ -13,14 +13,14 @@ use crate::instance::Metrics;
 /// Measures a host, its descendants and the directories of its terminals.
 pub(super) fn measure(host: i32, cgroup: Option<&InstanceCgroup>, dirs: Vec<PathBuf>) -> Metrics {
     let family = processes::family(host);
-    let living = family.iter().filter(|stat| stat.state != processes::ProcessState::Zombie);
+    let living = family.iter().filter(|process| process.alive());
     let ticks_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
-    let by_process: u64 = family.iter().map(|stat| stat.ticks * ticks_us).sum();
+    let by_process: u64 = family.iter().map(|process| process.cpu_ticks * ticks_us).sum();
     // The cgroup also counts processes that were never reaped; the sum also counts the host.
     let by_cgroup = cgroup.and_then(InstanceCgroup::cpu_us).unwrap_or(0);
     Metrics {
         cpu_us: by_process.max(by_cgroup),
-        memory_bytes: living.clone().map(|stat| memory(stat.process.pid)).sum(),
+        memory_bytes: living.clone().map(|process| memory(process.pid)).sum(),
         processes: living.count() as u64,
         disk_bytes: dirs.into_iter().map(directory_size).sum(),
         limits: None,
@@ -45,8 +45,8 @@ fn memory(pid: i32) -> u64 {
         .ok()
         .and_then(|text| kilobytes(&text, "Pss:"));
     let resident = || {
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        kilobytes(&text, "VmRSS:")
+        let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+        kilobytes(&String::from_utf8_lossy(&text), "VmRSS:")
     };
     proportional.or_else(resident).unwrap_or(0)
 }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::timing::POLL_INTERVAL;
 use base::durable::replace_volatile;
 use model::TerminalId;
+use shell::{Process, all_processes};
 
 /// A process. Its start time distinguishes it from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,21 +27,10 @@ pub(super) struct ProcessId {
     pub(super) started: u64,
 }
 
-/// The fields of `/proc/PID/stat` that we use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProcessStat {
-    pub(super) process: ProcessId,
-    pub(super) parent: i32,
-    pub(super) state: ProcessState,
-    /// CPU time of the process and of its reaped children, in clock ticks.
-    pub(super) ticks: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProcessState {
-    Alive,
-    Stopped,
-    Zombie,
+impl ProcessId {
+    fn of(process: &Process) -> Self {
+        Self { pid: process.pid, started: process.start }
+    }
 }
 
 /// Rounds of stopping before a pause fails: a fork bomb would never be stopped.
@@ -62,8 +52,8 @@ pub(super) async fn stop(host: i32, record: &Path, which: impl Fn(i32) -> bool) 
     for _ in 0..MAX_ROUNDS {
         let fresh: Vec<ProcessId> = descendants(host)
             .into_iter()
-            .filter(|stat| stat.state == ProcessState::Alive && which(stat.process.pid))
-            .map(|stat| stat.process)
+            .filter(|process| process.alive() && !process.stopped() && which(process.pid))
+            .map(|process| ProcessId::of(&process))
             .filter(|process| !is_about_to_stop(process.pid))
             .collect();
         if fresh.is_empty() {
@@ -92,9 +82,9 @@ pub(super) fn resume(record: &Path) -> io::Result<()> {
     }
 }
 
-pub(super) fn kill_all(processes: &[ProcessStat]) {
-    for stat in processes {
-        signal(stat.process, Signal::KILL);
+pub(super) fn kill_all(processes: &[Process]) {
+    for process in processes {
+        signal(ProcessId::of(process), Signal::KILL);
     }
 }
 
@@ -108,18 +98,18 @@ pub(super) async fn kill_orphans<F: Future<Output = Vec<i32>>>(
 ) -> io::Result<()> {
     let deadline = Instant::now() + timeout;
     loop {
-        let all = all();
+        let all = all_processes();
         let owned: HashSet<i32> = hosts()
             .await
             .into_iter()
             .flat_map(|host| below(&all, host))
-            .map(|stat| stat.process.pid)
+            .map(|process| process.pid)
             .collect();
         let orphans: Vec<ProcessId> = all
             .iter()
-            .filter(|stat| stat.state != ProcessState::Zombie && !owned.contains(&stat.process.pid))
-            .filter(|stat| has_terminal_of(terminals, stat.process.pid))
-            .map(|stat| stat.process)
+            .filter(|process| process.alive() && !owned.contains(&process.pid))
+            .filter(|process| has_terminal_of(terminals, process.pid))
+            .map(ProcessId::of)
             .collect();
         if orphans.is_empty() {
             return Ok(());
@@ -138,15 +128,15 @@ pub(super) async fn kill_orphans<F: Future<Output = Vec<i32>>>(
 }
 
 /// The descendants of a process, parents before children.
-pub(super) fn descendants(ancestor: i32) -> Vec<ProcessStat> {
-    below(&all(), ancestor)
+pub(super) fn descendants(ancestor: i32) -> Vec<Process> {
+    below(&all_processes(), ancestor)
 }
 
 /// A process and its descendants at about this time. Reads only what belongs to them, where the kernel lists the
 /// children of a process; a child that is born meanwhile may be missing.
-pub(super) fn family(ancestor: i32) -> Vec<ProcessStat> {
+pub(super) fn family(ancestor: i32) -> Vec<Process> {
     if !Path::new(&format!("/proc/{ancestor}/task/{ancestor}/children")).exists() {
-        return stat(ancestor).into_iter().chain(descendants(ancestor)).collect();
+        return Process::read(ancestor).into_iter().chain(descendants(ancestor)).collect();
     }
     let mut found = Vec::new();
     let mut next = vec![ancestor];
@@ -156,24 +146,20 @@ pub(super) fn family(ancestor: i32) -> Vec<ProcessStat> {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
             next.extend(children.split_ascii_whitespace().filter_map(|it| it.parse::<i32>().ok()));
         }
-        found.extend(stat(pid));
+        found.extend(Process::read(pid));
     }
     found
 }
 
-pub(super) fn stat(number: i32) -> Option<ProcessStat> {
-    parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
-}
-
-fn below(all: &[ProcessStat], ancestor: i32) -> Vec<ProcessStat> {
-    let mut children: HashMap<i32, Vec<ProcessStat>> = HashMap::new();
-    for stat in all {
-        children.entry(stat.parent).or_default().push(*stat);
+fn below(all: &[Process], ancestor: i32) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(*process);
     }
-    let mut found: Vec<ProcessStat> = children.remove(&ancestor).unwrap_or_default();
+    let mut found: Vec<Process> = children.remove(&ancestor).unwrap_or_default();
     let mut next = 0;
     while next < found.len() {
-        if let Some(more) = children.remove(&found[next].process.pid) {
+        if let Some(more) = children.remove(&found[next].pid) {
             found.extend(more);
         }
         next += 1;
@@ -183,7 +169,7 @@ fn below(all: &[ProcessStat], ancestor: i32) -> Vec<ProcessStat> {
 
 /// Sends a signal to a process, unless its id belongs to another process by now.
 fn signal(process: ProcessId, signal: Signal) {
-    let same = stat(process.pid).is_some_and(|stat| stat.process == process);
+    let same = Process::read(process.pid).is_some_and(|found| ProcessId::of(&found) == process);
     if let (true, Some(pid)) = (same, Pid::from_raw(process.pid)) {
         let _ = kill_process(pid, signal);
     }
@@ -192,7 +178,9 @@ fn signal(process: ProcessId, signal: Signal) {
 /// Whether a stop signal is pending for a process. A process in an uninterruptible wait does not stop yet:
 /// a shell in `vfork` waits until its child continues, which is stopped too.
 fn is_about_to_stop(pid: i32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return false };
+    // It contains the name of the process, which may be any bytes.
+    let status = String::from_utf8_lossy(&status);
     let pending = |name: &str| {
         let hex = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(hex.trim(), 16).ok()
@@ -213,34 +201,6 @@ fn has_terminal_of(terminals: &Path, pid: i32) -> bool {
         .any(|kind| kind.is_dir())
 }
 
-fn all() -> Vec<ProcessStat> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(stat)
-        .collect()
-}
-
-/// Parses a line of `/proc/PID/stat`. The command name may contain anything, so the fields are counted from
-/// the last parenthesis.
-fn parse(line: &str) -> Option<ProcessStat> {
-    let (head, tail) = line.rsplit_once(')')?;
-    let pid = head.split(' ').next()?.parse().ok()?;
-    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    Some(ProcessStat {
-        process: ProcessId { pid, started: number(19)? },
-        parent: fields.get(1)?.parse().ok()?,
-        state: match *fields.first()? {
-            "T" | "t" => ProcessState::Stopped,
-            "Z" | "X" => ProcessState::Zombie,
-            _ => ProcessState::Alive,
-        },
-        ticks: number(11)? + number(12)? + number(13)? + number(14)?,
-    })
-}
-
 fn read_record(record: &Path) -> io::Result<StoppedProcesses> {
     match fs::read(record) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
@@ -255,33 +215,43 @@ fn write_record(record: &Path, stopped: &StoppedProcesses) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        ffi::OsStr,
+        os::unix::{ffi::OsStrExt, fs::symlink},
+        process::{Command, Stdio},
+    };
+
     use super::*;
 
     #[test]
-    fn a_stat_line_is_parsed_whatever_the_command_name() {
-        let line = "42 (a) b (c) T 7 41 40 34816 42 4194304 1 2 3 4 10 20 30 40 20 0 1 0 12345 9 9";
-        let expected = ProcessStat {
-            process: ProcessId { pid: 42, started: 12345 },
-            parent: 7,
-            state: ProcessState::Stopped,
-            ticks: 100,
-        };
-        assert_eq!(parse(line), Some(expected));
-        assert_eq!(parse("42 (x"), None);
+    fn a_process_whose_name_is_not_text_is_a_descendant() {
+        let dir = std::env::temp_dir().join(format!("stead-name-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let program = dir.join(OsStr::from_bytes(b"pause\xff"));
+        symlink("/bin/cat", &program).unwrap();
+        let mut child = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
-        assert_eq!(stat(own).unwrap().state, ProcessState::Alive);
+        let found = descendants(own).iter().any(|process| process.pid as u32 == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(found);
     }
 
     #[test]
     fn parents_come_before_their_children() {
-        let stat = |pid, parent| ProcessStat {
-            process: ProcessId { pid, started: 0 },
+        let process = |pid, parent| Process {
+            pid,
+            state: b'S',
             parent,
-            state: ProcessState::Alive,
-            ticks: 0,
+            group: 1,
+            session: 1,
+            start: 0,
+            cpu_ticks: 0,
         };
-        let all = [stat(13, 12), stat(12, 10), stat(99, 1), stat(10, 5), stat(11, 10)];
-        let pids: Vec<i32> = below(&all, 5).iter().map(|stat| stat.process.pid).collect();
+        let all =
+            [process(13, 12), process(12, 10), process(99, 1), process(10, 5), process(11, 10)];
+        let pids: Vec<i32> = below(&all, 5).iter().map(|process| process.pid).collect();
         assert_eq!(pids, [10, 12, 11, 13]);
     }
 }

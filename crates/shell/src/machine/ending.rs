@@ -26,7 +26,7 @@ pub struct Ending {
     pub next: Instant,
 }
 
-/// What is due while a run is ended.
+/// The action that is due while a run is ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EndingDue {
     Nothing,

@@ -55,7 +55,7 @@ pub enum Stage {
     Ended { at: Instant, status: i32 },
 }
 
-/// What is due in a run.
+/// The action that is due in a run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RunDue {
     Nothing,

@@ -377,13 +377,13 @@ impl<'a> Line<'a> {
 }
 
 /// Properties of the styles that were packed.
-struct Seen {
+struct PackedStyles {
     link: bool,
     odd: bool,
 }
 
-fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> Seen {
-    let mut seen = Seen { link: false, odd: false };
+fn pack(cells: &[Cell], names: Names<'_>, out: &mut Vec<u8>) -> PackedStyles {
+    let mut seen = PackedStyles { link: false, odd: false };
     let mut end = cells.len();
     while end > 0 && cells[end - 1] == Cell::NULL {
         end -= 1;

@@ -14,7 +14,7 @@ use super::pen::sgr_change;
 #[derive(Clone, Copy)]
 pub(super) struct PaintPiece<'a> {
     style: Style,
-    content: Content<'a>,
+    content: PieceContent<'a>,
     /// Columns that the terminal advances; 0 for a combining mark without a base character.
     width: u8,
     /// Number of cells it covers.
@@ -22,7 +22,7 @@ pub(super) struct PaintPiece<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Content<'a> {
+enum PieceContent<'a> {
     Blank,
     Char(u32),
     Text(&'a str),
@@ -30,7 +30,7 @@ enum Content<'a> {
 
 impl PaintPiece<'_> {
     const BLANK: Self =
-        PaintPiece { style: Style::PLAIN, content: Content::Blank, width: 1, span: 1 };
+        PaintPiece { style: Style::PLAIN, content: PieceContent::Blank, width: 1, span: 1 };
 
     /// Replaces a wide character without its second half, which cannot be printed.
     fn printable(self) -> Self {
@@ -38,18 +38,18 @@ impl PaintPiece<'_> {
             return self;
         }
         let first = match self.content {
-            Content::Blank => return PaintPiece { width: 1, ..self },
-            Content::Char(code) => code,
-            Content::Text(text) => text.chars().next().map_or(0, |c| c as u32),
+            PieceContent::Blank => return PaintPiece { width: 1, ..self },
+            PieceContent::Char(code) => code,
+            PieceContent::Text(text) => text.chars().next().map_or(0, |c| c as u32),
         };
         match width(first) {
-            2 => PaintPiece { content: Content::Blank, width: 1, ..self },
+            2 => PaintPiece { content: PieceContent::Blank, width: 1, ..self },
             own => PaintPiece { width: own, ..self },
         }
     }
 
     fn is_blank(&self) -> bool {
-        matches!(self.content, Content::Blank)
+        matches!(self.content, PieceContent::Blank)
     }
 }
 
@@ -64,9 +64,9 @@ pub(super) fn pieces<'a>(row: &Row, cols: usize, names: Names<'a>, out: &mut Vec
                 .get(at + 1)
                 .is_some_and(|next: &Cell| next.is_spacer() && next.style == cell.style);
         let content = match cell.glyph() {
-            Glyph::None => Content::Blank,
-            Glyph::Char(code) => Content::Char(code),
-            Glyph::Cluster(number) => Content::Text(names.clusters.get(number)),
+            Glyph::None => PieceContent::Blank,
+            Glyph::Char(code) => PieceContent::Char(code),
+            Glyph::Cluster(number) => PieceContent::Text(names.clusters.get(number)),
         };
         let span = if pair { 2 } else { 1 };
         let style = names.styles.get(cell.style);
@@ -97,7 +97,7 @@ pub(super) fn end_in_content(cols: usize, out: &mut Vec<PaintPiece<'_>>) {
     }
     out.extend(std::iter::repeat_n(PaintPiece::BLANK, cols - reach));
     if let Some(last) = out.last_mut().filter(|last| last.is_blank()) {
-        *last = PaintPiece { content: Content::Char(0x20), width: 1, ..*last };
+        *last = PaintPiece { content: PieceContent::Char(0x20), width: 1, ..*last };
     }
 }
 
@@ -109,10 +109,10 @@ impl<'a> Line<'a> {
             let piece = match packed {
                 Packed::Blank | Packed::Half => PaintPiece { style, ..PaintPiece::BLANK },
                 Packed::Char { code, width } => {
-                    PaintPiece { style, content: Content::Char(code), width, span }
+                    PaintPiece { style, content: PieceContent::Char(code), width, span }
                 }
                 Packed::Cluster { text, width } => {
-                    PaintPiece { style, content: Content::Text(text), width, span }
+                    PaintPiece { style, content: PieceContent::Text(text), width, span }
                 }
             };
             // The second half of a cluster is packed separately.
@@ -538,14 +538,14 @@ impl<'a> Painter<'a> {
 
     fn print(&mut self, piece: &PaintPiece<'_>) {
         match piece.content {
-            Content::Blank => {}
-            Content::Char(code) => push_char(&mut self.out, code),
+            PieceContent::Blank => {}
+            PieceContent::Char(code) => push_char(&mut self.out, code),
             // Combining marks do not join a mark without a base character.
-            Content::Text(text) if piece.width == 0 => {
+            PieceContent::Text(text) if piece.width == 0 => {
                 let first = text.chars().next().map_or(0, |c| c as u32);
                 push_char(&mut self.out, first);
             }
-            Content::Text(text) => self.out.extend_from_slice(text.as_bytes()),
+            PieceContent::Text(text) => self.out.extend_from_slice(text.as_bytes()),
         }
     }
 

@@ -51,6 +51,5 @@ pub(super) async fn monitor(inner: Arc<LinkShared>) {
 }
 
 fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    shell::Process::read(pid).is_some_and(|process| process.stopped())
 }

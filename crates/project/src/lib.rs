@@ -1,14 +1,13 @@
 //! Projects: workspace, memories, files, clean-up.
 //!
 //! A project outlives its sessions. Its rows are in the store, its files under `workspaces/<project id>/`. The rows
-//! are authoritative: missing directories are created again. Nothing here starts a shell; only [`Departures`] ends
-//! shells, according to a project's policy.
+//! are authoritative: missing directories are created again. Nothing here knows leases or terminals: the engine stops the
+//! instances of a project that its last client left.
 
 mod archive;
 mod attendance;
 mod choices;
 pub mod cleanup;
-mod departures;
 mod directories;
 mod error;
 mod projects;
@@ -22,9 +21,8 @@ mod workspace;
 mod tests;
 
 pub use archive::{ImportLimits, Imported};
-pub use attendance::AttendancePolicy;
+pub use attendance::{Attached, AttendancePolicy, Occupancy, Vacancy};
 pub use choices::ProjectChoices;
-pub use departures::{Attached, Departures};
 pub use error::ProjectError;
 pub use projects::{ProjectSettings, Projects};
 pub use sweep::{CleanupItem, CleanupMode};

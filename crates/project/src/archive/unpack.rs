@@ -14,7 +14,7 @@ use rustix::fs::{Timespec, Timestamps};
 use tar::{Archive, EntryType};
 
 use super::layout::{FOLDERS, MAX_ROWS_BYTES, stays_inside};
-use crate::project::{
+use crate::{
     error::{ProjectError, failed},
     workspace::Workspace,
 };

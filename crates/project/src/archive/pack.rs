@@ -9,7 +9,7 @@ use rustix::fs::{Dir, Mode as FileMode, OFlags, openat};
 use tar::{Builder, EntryType, Header};
 
 use super::layout::{FOLDERS, MAX_ROWS_BYTES, stays_inside};
-use crate::project::workspace::Workspace;
+use crate::workspace::Workspace;
 use base::durable::{PART, open_directory};
 use files::{FileKind, Stat, memory::MemoryEntry, open_regular, stat_at};
 use store::Bundle;

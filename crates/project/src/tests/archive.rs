@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{World, get, put, wall};
-use crate::project::{ImportLimits, Workspace};
+use crate::{ImportLimits, Workspace};
 use model::ProjectId;
 use store::PageRequest;
 
