@@ -6,12 +6,11 @@ use std::{
 };
 
 use base::event::Delivery;
-use model::{HandoffStatus, SessionPolicy, ShellKind, Timestamp};
-use store::{FirstUse, ThreadChoices};
+use model::{HandoffStatus, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::terminal::test_support::{leases, terminals};
+use crate::terminal::test_support::{first_use, leases, terminals};
 
 /// How long a test waits for something that should happen at once.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,15 +59,7 @@ impl World {
         let events = Events::new(clock.clone());
         let leases = leases(home, &store, &events, &clock, CancellationToken::new());
         let terminals = terminals(home, &store, &events, leases);
-        let first = FirstUse {
-            thread_id: "t".parse().unwrap(),
-            choices: ThreadChoices::default(),
-            policy: SessionPolicy::default(),
-            provider: "local".into(),
-            shell: ShellKind::Bash,
-            size: (80, 24),
-            now: clock.now(),
-        };
+        let first = first_use("t", clock.now());
         let chain = store.open_chain(first).await.unwrap();
         let terminal = store.terminal(&chain.thread.terminal_id).await.unwrap().unwrap();
         let notifier = webhook.map(|webhook| webhook as Arc<dyn HandoffNotifier>);

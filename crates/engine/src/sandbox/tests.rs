@@ -6,8 +6,7 @@ use base::{
     clock::Clock,
     event::{Delivery, EventKind, EventSubscription, Events},
 };
-use model::{ExpiryAction, Moment, PortAccess, ProjectId, ShellKind};
-use store::ThreadChoices;
+use model::{ExpiryAction, Moment, PortAccess, ProjectId};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -51,15 +50,7 @@ impl Server {
 
     async fn create(&self, name: &str, change: impl FnOnce(&mut Sandbox)) -> SandboxRecord {
         let now = Moment::wall(self.sandboxes.now());
-        let first = FirstUse {
-            thread_id: name.parse().unwrap(),
-            choices: ThreadChoices::default(),
-            policy: SessionPolicy::default(),
-            provider: "local".into(),
-            shell: ShellKind::Bash,
-            size: (80, 24),
-            now,
-        };
+        let first = test_support::first_use(name, now);
         let mut sandbox = Sandbox {
             thread_id: first.thread_id.clone(),
             project_id: ProjectId::default_project(),

@@ -222,3 +222,50 @@ impl Terminals {
 fn is_lost(error: &TerminalError) -> bool {
     matches!(error, TerminalError::Host(LinkError::Closed))
 }
+
+#[cfg(test)]
+mod tests {
+    use base::{clock::Clock, event::Events};
+    use model::{Source, Timestamp};
+    use store::{FinishCommand, Store};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::terminal::test_support;
+
+    #[tokio::test]
+    async fn only_a_command_that_is_still_queued_is_recorded_as_not_started() {
+        let (home, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let store = Store::open(home.path()).unwrap();
+        let events = Events::new(clock.clone());
+        let leases =
+            test_support::leases(home.path(), &store, &events, &clock, CancellationToken::new());
+        let terminals = test_support::terminals(home.path(), &store, &events, leases);
+        let first = test_support::first_use("a", clock.now());
+        let terminal = store.open_chain(first).await.unwrap().thread.terminal_id;
+        let directory = terminals.directory(&terminal);
+        std::fs::create_dir_all(&directory).unwrap();
+        // Its host has started another command since.
+        std::fs::write(directory.join(shell::BEGAN), CommandId::fresh().as_str()).unwrap();
+        let at = Timestamp::now();
+        let queue = async || {
+            let id = CommandId::fresh();
+            let queued = Command::queued(id, terminal.clone(), "true".into(), Source::Agent, 0, at);
+            store.save_command(&queued).await.unwrap();
+            queued
+        };
+        let never_received = queue().await;
+        assert!(terminals.end_unreceived(&never_received).await.unwrap());
+        assert!(terminals.end_unreceived(&never_received).await.unwrap());
+
+        // Its end is stored between the reading of its row and the check.
+        let read = queue().await;
+        let end = CommandEnd::Finished { exit_code: Some(0), signal: None };
+        let command = read.start(at, 0).unwrap().end(end, at).unwrap();
+        let finish = FinishCommand { command, state: None, output: None, touch: None };
+        store.finish_command(finish).await.unwrap();
+        assert!(!terminals.end_unreceived(&read).await.unwrap());
+        let stored = store.command(&read.command_id).await.unwrap().unwrap();
+        assert_eq!(stored.status, CommandStatus::Finished);
+    }
+}

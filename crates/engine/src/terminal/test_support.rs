@@ -3,8 +3,9 @@
 use std::{path::Path, sync::Arc};
 
 use base::{clock::Clock, event::Events, metrics::ServerMetrics};
+use model::{Moment, SessionPolicy, ShellKind};
 use provider::{Local, Providers};
-use store::Store;
+use store::{FirstUse, Store, ThreadChoices};
 use tokio_util::sync::CancellationToken;
 
 use super::{ShellSetup, TerminalSettings, Terminals};
@@ -45,4 +46,17 @@ pub fn terminals(home: &Path, store: &Store, events: &Events, leases: Leases) ->
         }),
     };
     Terminals::new(settings, store.clone(), leases, events.clone())
+}
+
+/// Returns the first use of a thread, with the defaults of everything.
+pub fn first_use(thread: &str, now: Moment) -> FirstUse {
+    FirstUse {
+        thread_id: thread.parse().unwrap(),
+        choices: ThreadChoices::default(),
+        policy: SessionPolicy::default(),
+        provider: "local".into(),
+        shell: ShellKind::Bash,
+        size: (80, 24),
+        now,
+    }
 }

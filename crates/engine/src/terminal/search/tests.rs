@@ -2,9 +2,9 @@
 
 use base::{clock::Clock, event::Events};
 use host::log::{Log, MIN_LIMIT_BYTES};
-use model::{CommandEnd, Moment, SessionPolicy, ShellKind, Source, TerminalId, Timestamp};
+use model::{CommandEnd, Moment, Source, TerminalId, Timestamp};
 use shell::{Keep, Output};
-use store::{FinishCommand, FirstUse, Store, ThreadChoices};
+use store::{FinishCommand, Store};
 use tokio_util::sync::CancellationToken;
 use wire::RecordKind;
 
@@ -36,15 +36,7 @@ impl World {
     }
 
     async fn terminal(&self, thread: &str) -> TerminalId {
-        let first = FirstUse {
-            thread_id: thread.parse().unwrap(),
-            choices: ThreadChoices::default(),
-            policy: SessionPolicy::default(),
-            provider: "local".into(),
-            shell: ShellKind::Bash,
-            size: (80, 24),
-            now: self.clock.now(),
-        };
+        let first = test_support::first_use(thread, self.clock.now());
         self.store.open_chain(first).await.unwrap().thread.terminal_id
     }
 
