@@ -5,6 +5,7 @@
 //! instances of a project that its last client left.
 
 mod archive;
+mod attached;
 mod attendance;
 mod choices;
 pub mod cleanup;
@@ -21,7 +22,8 @@ mod workspace;
 mod tests;
 
 pub use archive::{ImportLimits, Imported};
-pub use attendance::{Attached, AttendancePolicy, Occupancy, Vacancy};
+pub use attached::{Attached, Occupancy, Vacancy};
+pub use attendance::AttendancePolicy;
 pub use choices::ProjectChoices;
 pub use error::ProjectError;
 pub use projects::{ProjectSettings, Projects};
