@@ -74,7 +74,13 @@ impl Adapter {
             return Err(Problem::new(Code::NotSupported, detail));
         };
         // Files are not synced: they have the same durability as files that programs in the sandbox write.
-        let directory = Directory::open(&root, None, Reach::InRoot)?.cached();
+        let directory = Directory::open(&root, None, Reach::InRoot).map_err(|error| match error {
+            FileError::Missing { .. } => {
+                FileError::Unavailable { reason: "the sandbox has just ended".to_owned() }
+            }
+            other => other,
+        });
+        let directory = directory?.cached();
         let owner = match provider {
             "local" => {
                 let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());

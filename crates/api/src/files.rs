@@ -23,7 +23,7 @@ use super::{
 use files::{Above, RemoteDirectory, SearchLimits, Tree, TreePath, memory::Expect};
 use machine::with_identity_of;
 use model::{InstanceState, LeaseId, Thread, ThreadId};
-use project::InstanceFiles;
+use project::{InstanceFiles, NOT_RUNNING};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -77,7 +77,6 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
     if lease.provider == LOCAL {
         return Ok(InstanceFiles::At("/".into()));
     }
-    let not_running = "no instance is running; repeat the request to start one";
     if provider.scripts().is_some() {
         let files = match lease.instance() {
             Some((instance, InstanceState::Running)) => {
@@ -85,19 +84,19 @@ async fn instance_files(app: &App, lease: &LeaseId) -> Result<InstanceFiles, Pro
                 files.ok_or("the provider has no access to files")
             }
             Some((_, InstanceState::Paused)) => Err("the instance is paused; resume it first"),
-            Some(_) | None => Err(not_running),
+            Some(_) | None => Err(NOT_RUNNING),
         };
         return Ok(InstanceFiles::Remote(files));
     }
     let Some((instance, InstanceState::Running | InstanceState::Paused)) = lease.instance() else {
-        return Ok(nowhere(not_running));
+        return Ok(nowhere(NOT_RUNNING));
     };
     let no_files = nowhere("files of this provider can only be accessed by exec");
     let Some(mounts) = provider.mounts() else { return Ok(no_files) };
     Ok(match mounts.root(instance).await {
         Ok(Some(root)) => InstanceFiles::InSandbox { root, identity: with_identity_of },
         Ok(None) => no_files,
-        Err(_) => nowhere(not_running),
+        Err(_) => nowhere(NOT_RUNNING),
     })
 }
 

@@ -28,5 +28,5 @@ pub use choices::ProjectChoices;
 pub use error::ProjectError;
 pub use projects::{ProjectSettings, Projects};
 pub use sweep::{CleanupItem, CleanupMode};
-pub use tree::InstanceFiles;
+pub use tree::{InstanceFiles, NOT_RUNNING};
 pub use workspace::{Workspace, workspace};

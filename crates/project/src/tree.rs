@@ -12,7 +12,8 @@ use super::{
 };
 use base::durable::make_directory;
 use files::{
-    Backend, Directory, IdentityScope, Reach, Relative, RemoteDirectory, Route, Rows, Tree,
+    Backend, Directory, FileError, IdentityScope, Reach, Relative, RemoteDirectory, Route, Rows,
+    Tree,
 };
 use model::{BackendKind, Project};
 
@@ -37,6 +38,8 @@ pub enum InstanceFiles {
     Nowhere(&'static str),
 }
 
+/// Why the files of an instance are not accessible unless one runs.
+pub const NOT_RUNNING: &str = "no instance is running; repeat the request to start one";
 /// Why the workspace is refused where shells do not see it.
 const WORKSPACE_ELSEWHERE: &str = "the workspace of the project is on the server, and the shells of this thread run at \
     a vendor and do not see it; use another path, such as one in the home directory there";
@@ -103,7 +106,11 @@ impl Projects {
         let (tmp, rest) = match instance {
             InstanceFiles::At(root) => blocking(move || open_instance(&root, None)).await?,
             InstanceFiles::InSandbox { root, identity } => {
-                blocking(move || open_instance(&root, Some(identity))).await?
+                match blocking(move || open_instance(&root, Some(identity))).await {
+                    // It may end at any time. The files of the project do not depend on it.
+                    Err(ProjectError::File(FileError::Missing { .. })) => nothing(NOT_RUNNING),
+                    opened => opened?,
+                }
             }
             InstanceFiles::Remote(Ok(remote)) => (None, Backend::Remote(remote)),
             InstanceFiles::Remote(Err(why)) | InstanceFiles::Nowhere(why) => nothing(why),

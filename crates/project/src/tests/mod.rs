@@ -169,6 +169,21 @@ async fn get(tree: &Tree, path: &str) -> String {
 }
 
 #[tokio::test]
+async fn files_of_a_project_are_written_while_its_sandbox_ends() {
+    let world = World::new().await;
+    let project = world.create("web").await;
+    // The process of the sandbox ended after it was looked up.
+    let root = world.home.path().join("ended");
+    let ended = InstanceFiles::InSandbox { root, identity: |_, create| create() };
+    let tree = world.projects.tree(&project, ended).await.unwrap();
+    for path in ["/memories/hot/a", "/memories/persistent/b", "/workspace/c"] {
+        put(&tree, path, "kept").await;
+        assert_eq!(get(&tree, path).await, "kept");
+    }
+    assert_eq!(get(&tree, "/etc/hosts").await, format!("\"/etc/hosts\": {NOT_RUNNING}"));
+}
+
+#[tokio::test]
 async fn projects_are_created_found_changed_and_limited() {
     let world = World::new().await;
     let web = world.create("web").await;
