@@ -15,10 +15,10 @@ from pages import Page  # noqa: E402
 from session import line_matches, matches, typed  # noqa: E402
 
 MARK = "@step "
-# Prints the lines of the server's start once it answers, or after half a minute what it printed until then.
+# Prints the lines of the server's start once they are whole, or after half a minute what it printed until then.
 SERVE = """\
 ( {command} >~/serve.log 2>&1 & )
-for _ in $(seq 300); do stead status >/dev/null 2>&1 && break; sleep 0.1; done
+for _ in $(seq 300); do grep -q '^data: ' ~/serve.log && break; sleep 0.1; done
 cat ~/serve.log"""
 
 
@@ -33,6 +33,8 @@ def script(release):
     for number, (command, _) in enumerate(steps()):
         lines.append(f"echo '{MARK}{number}'")
         lines.append(SERVE.format(command=command) if command.startswith("stead serve") else command)
+    # Control groups of sandboxes outlive the processes of this root.
+    lines += [f"echo '{MARK}{len(steps())}'", 'kill "$(cat ~/.stead/lock)"', "stead namespace end ~/.stead"]
     return "\n".join(lines)
 
 
