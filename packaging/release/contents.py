@@ -155,18 +155,25 @@ class Release:
     def _runtimes(self):
         """Returns the libraries that the compilers link into the binary."""
         rust = run("rustc", "--version").decode().split()[1]
-        yield component("generic", "rust-std", rust, "MIT OR Apache-2.0", None)
-        yield component("generic", "glibc", platform.libc_ver()[1], "LGPL-2.1-or-later", None)
+        texts = pathlib.Path(run("rustc", "--print", "sysroot").decode().strip(), "share/doc/rust/licenses")
+        texts = [texts / "MIT.txt", texts / "Apache-2.0.txt"]
+        yield component("generic", "rust-std", rust, "MIT OR Apache-2.0", None) | {"texts": texts}
+        libc = component("generic", "glibc", platform.libc_ver()[1], "LGPL-2.1-or-later", None)
+        yield libc | {"texts": [pathlib.Path("/usr/share/common-licenses/LGPL-2.1")]}
 
     def notices(self):
         """Returns the licences of the third-party software in the binary."""
         parts = [f"Third-party software in Stead {self.version}\n"]
         for one in self.components:
             parts.append(f"\n{'=' * 80}\n{one['name']} {one['version']}: {one['license'] or 'see below'}\n")
-            folder = one["folder"]
+            folder, texts = one["folder"], one.get("texts", [])
             if folder is not None and folder.is_dir():
                 texts = sorted(path for path in folder.iterdir() if LICENSE_FILE.match(path.name) and path.is_file())
-                parts += [text.read_text(errors="replace") for text in texts]
+            for text in texts:
+                if text.exists():
+                    parts.append(text.read_text(errors="replace"))
+                else:
+                    print(f"dist: no {text}; the notices have no text of the licence of {one['name']}")
         return "\n".join(parts).encode()
 
     def _sbom(self, path, purl, components):

@@ -51,12 +51,16 @@ class Home:
             directory.mkdir()
         self.ending, self.place = ending, place
         self.server, self.address, self.started = None, "127.0.0.1:0", 0
+        self.programs = []
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(self.user), "STEAD_HOME": str(self.path)}
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        for program in self.programs:
+            program.kill()
+            program.wait()
         if self.server is not None:
             self.server.kill()
             self.server.wait()
@@ -120,8 +124,10 @@ class Home:
 
     def begin(self, binary, *arguments):
         """Starts a command line that runs on."""
-        return subprocess.Popen([binary, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.work)
+        program = subprocess.Popen([binary, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.work)
+        self.programs.append(program)
+        return program
 
     def logs(self):
         """Returns the end of each server's log."""

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 
+import python_client
 from server import WAIT_SECONDS, Failed, is_alive, same, wait_for
 
 SHELL = """\
@@ -45,6 +46,7 @@ def take_over(home, old, new, provider):
     flight = home.begin(old, "exec", "--thread", "flight", "--", wait)
     wait_for("command in flight", lambda: "while" in home.run(old, "history", "flight", "--json"))
 
+    program = python_client.begin(home, old)
     hosts = live_hosts(home)
 
     # The new command line works with the old server.
@@ -72,6 +74,7 @@ def take_over(home, old, new, provider):
     same("the command in flight", ("begun\nfinished 42\n", 7), (output, flight.returncode))
     messages = [line for line in errors.splitlines() if "connecting" not in line and "waiting" not in line]
     same("messages of its command line", [], messages)
+    python_client.finish(home, program)
     commands = home.run(new, "history", "live")
     if "greet" not in commands:
         raise Failed(f"the history has no command of before: {commands}")
