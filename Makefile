@@ -30,7 +30,7 @@ CHAOS_BIN ?= target/release/stead
 # Programs that some tests need; a test without its program is skipped with a message.
 TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
-SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry
+SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry psql:postgresql
 
 .PHONY: help run build dist packages-test manifests deploy-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-door bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 

@@ -27,7 +27,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("mcp", &["base"]),
     ("config", &[]),
     ("base", &["model"]),
-    ("store", &["model"]),
+    ("store", &["base", "model"]),
     ("provider", &["base", "host", "model", "shell", "wire"]),
     ("images", &["base"]),
     ("machine", &["base", "cgroup", "images", "model", "provider", "wire"]),

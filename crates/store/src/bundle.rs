@@ -7,15 +7,16 @@
 use std::collections::BTreeMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter, types::ValueRef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
     Store, StoreError, commands, leases, projects,
     removals::{self, DeletedRows},
-    row::{micros, to_json},
-    sandboxes, sessions, terminals, threads, versions,
+    row::{Read, micros, to_json},
+    sandboxes, sessions,
+    sql::{Db, OptionalExtension, SqlValue as Sql, ValueRef, params},
+    terminals, threads, versions,
 };
 use model::{
     CommandId, Lease, LeaseId, MessageId, Project, ProjectId, Refused, SessionId, TerminalId,
@@ -220,12 +221,13 @@ impl Store {
         now: Timestamp,
     ) -> Result<Project, StoreError> {
         self.write(move |db| {
+            db.lock_table("projects")?;
             let count: i64 =
-                db.prepare_cached("SELECT count(*) FROM projects")?.query_row([], |r| r.get(0))?;
+                db.prepare_cached("SELECT count(*) FROM projects")?.query_row((), |r| r.get(0))?;
             if u64::try_from(count).unwrap_or(0) >= limit {
                 return Err(refused("the number of projects", "at its limit", "grow"));
             }
-            import_rows(db, bundle, ids, now)
+            import_rows(db, &bundle, &ids, now)
         })
         .await
     }
@@ -286,11 +288,11 @@ impl Store {
                 .query_row([id.as_str()], |row| row.get(0))
                 .optional()?
                 .ok_or_else(|| StoreError::missing("deleted project", &id))?;
-            let bundle = zstd::stream::decode_all(&*packed)
+            let bundle: Bundle = zstd::stream::decode_all(&*packed)
                 .map_err(serde_json::Error::io)
                 .and_then(|text| serde_json::from_slice(&text))
                 .map_err(|error| damaged(error.to_string()))?;
-            let project = import_rows(db, bundle, Ids::Keep, now)?;
+            let project = import_rows(db, &bundle, &Ids::Keep, now)?;
             db.prepare_cached("DELETE FROM trash WHERE project_id = ?1")?.execute([id.as_str()])?;
             Ok(project)
         })
@@ -298,37 +300,32 @@ impl Store {
     }
 }
 
-fn export_rows(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
+fn export_rows(db: &Db, id: &ProjectId) -> Result<Bundle, StoreError> {
     let project = projects::project(db, id)?.ok_or_else(|| projects::missing(id))?;
     let mut tables = BTreeMap::new();
     for (table, sql, columns) in TABLES {
-        let mut statement = db.prepare(sql)?;
-        let mut rows = statement.query([id.as_str()])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let mut map = Map::new();
-            for column in *columns {
-                map.insert((*column).to_owned(), from_sql(row.get_ref(*column)?));
-            }
-            found.push(map);
-        }
-        tables.insert((*table).to_owned(), found);
+        let mut statement = db.prepare_cached(sql)?;
+        let rows = statement.query_map([id.as_str()], |row| {
+            let value = |column: &&str| Ok(((*column).to_owned(), from_sql(row.value(*column)?)));
+            columns.iter().map(value).collect::<Read<Map<String, Value>>>()
+        })?;
+        tables.insert((*table).to_owned(), rows.collect::<Read<_>>()?);
     }
-    let mut statement = db.prepare(
+    let mut statement = db.prepare_cached(
         "SELECT DISTINCT lease_id, provider FROM leases WHERE lease_id IN (
            SELECT lease_id FROM threads WHERE project_id = ?1
            UNION SELECT t.lease_id FROM terminals t JOIN threads USING (thread_id)
                  WHERE project_id = ?1)",
     )?;
     let rows = statement.query_map([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let leases = rows.collect::<rusqlite::Result<_>>()?;
-    let mut statement = db.prepare(
+    let leases = rows.collect::<Read<_>>()?;
+    let mut statement = db.prepare_cached(
         "SELECT DISTINCT hash FROM terminal_sections JOIN terminals USING (terminal_id)
          JOIN threads USING (thread_id) WHERE project_id = ?1 AND hash IS NOT NULL",
     )?;
     let hashes = statement.query_map([id.as_str()], |row| row.get(0))?;
     let mut contents = BTreeMap::new();
-    for hash in hashes.collect::<rusqlite::Result<Vec<[u8; 32]>>>()? {
+    for hash in hashes.collect::<Read<Vec<[u8; 32]>>>()? {
         let name = blake3::Hash::from_bytes(hash).to_hex().to_string();
         contents.insert(name, STANDARD.encode(versions::content(db, &hash)?));
     }
@@ -336,19 +333,14 @@ fn export_rows(db: &Connection, id: &ProjectId) -> Result<Bundle, StoreError> {
 }
 
 /// Inserts the rows of a bundle and parses them again.
-fn import_rows(
-    db: &Connection,
-    bundle: Bundle,
-    ids: Ids,
-    now: Timestamp,
-) -> Result<Project, StoreError> {
+fn import_rows(db: &Db, bundle: &Bundle, ids: &Ids, now: Timestamp) -> Result<Project, StoreError> {
     if bundle.format != FORMAT {
         return Err(damaged(format!("its format is {}, not {FORMAT}", bundle.format)));
     }
-    let mut project = bundle.project;
+    let mut project = bundle.project.clone();
     let mut id_map = IdMap { db, ids: ids.clone(), mapped: BTreeMap::new() };
     if let Ids::Fresh(id) = ids {
-        project.project_id = id;
+        project.project_id = id.clone();
     }
     project.last_used_at = project.last_used_at.max(now);
     project.warned_at = None;
@@ -367,9 +359,10 @@ fn import_rows(
     }
     if !bundle.tables.contains_key("sandboxes") {
         // Exported by a version that stored sandboxes as labels of their threads.
-        db.execute_batch(sandboxes::FROM_LABELS)?;
+        sandboxes::move_labels(db)?;
     }
     db.execute_batch(sandboxes::LIFETIMES)?;
+    projects::fold_activity(db, &project.project_id)?;
     // Triggers counted the inserted rows, but the statistics already include them.
     let Project { statistics, last_used_at, .. } = &project;
     db.execute(
@@ -387,7 +380,7 @@ fn import_rows(
 }
 
 fn insert(
-    db: &Connection,
+    db: &Db,
     table: &str,
     columns: &[&str],
     row: &Map<String, Value>,
@@ -408,7 +401,7 @@ fn insert(
             ("terminals", "status", Value::String(status)) if status.contains("\"live\"") => {
                 to_json(&TerminalStatus::Restorable).into()
             }
-            ("sessions", "is_open", _) => 0.into(),
+            ("sessions", "is_open", _) => Sql::Integer(0),
             ("sessions", "state", _) if is_open => {
                 json!({"status": "closed", "at": now}).to_string().into()
             }
@@ -421,9 +414,10 @@ fn insert(
         };
         values.push(value);
     }
-    let marks = vec!["?"; columns.len()].join(", ");
-    let sql = format!("INSERT INTO {table} ({}) VALUES ({marks})", columns.join(", "));
-    db.prepare_cached(&sql)?.execute(params_from_iter(values)).map_err(|error| {
+    let marks = (1..=columns.len()).map(|at| format!("?{at}")).collect::<Vec<_>>().join(", ");
+    let quoted = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>();
+    let sql = format!("INSERT INTO {table} ({}) VALUES ({marks})", quoted.join(", "));
+    db.prepare_cached(&sql)?.execute(&values[..]).map_err(|error| {
         match StoreError::from(error) {
             StoreError::Exists { what } if what.contains("UNIQUE") => {
                 StoreError::Exists { what: format!("{table}: {what}") }
@@ -437,7 +431,7 @@ fn insert(
 }
 
 fn insert_content(
-    db: &Connection,
+    db: &Db,
     hash: &[u8],
     contents: &BTreeMap<String, String>,
 ) -> Result<(), StoreError> {
@@ -453,7 +447,7 @@ fn insert_content(
     let (is_packed, stored) = if packed.len() < size { (true, packed) } else { (false, bytes) };
     db.prepare_cached(
         "INSERT INTO blobs (hash, refs, size, encoding, bytes) VALUES (?1, 1, ?2, ?3, ?4)
-         ON CONFLICT (hash) DO UPDATE SET refs = refs + 1",
+         ON CONFLICT (hash) DO UPDATE SET refs = blobs.refs + 1",
     )?
     .execute(params![hash, size as i64, is_packed, stored])?;
     Ok(())
@@ -461,11 +455,11 @@ fn insert_content(
 
 /// Parses every row of a project as the rest of the store does, so that a malformed row is refused before
 /// it is committed.
-fn read_back(db: &Connection, id: &ProjectId) -> Result<Project, StoreError> {
+fn read_back(db: &Db, id: &ProjectId) -> Result<Project, StoreError> {
     let column = |sql: &str| -> Result<Vec<String>, StoreError> {
-        let mut statement = db.prepare(sql)?;
+        let mut statement = db.prepare_cached(sql)?;
         let rows = statement.query_map([id.as_str()], |row| row.get(0))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        Ok(rows.collect::<Read<_>>()?)
     };
     for thread in thread_ids(db, id)? {
         threads::thread(db, &thread)?;
@@ -501,15 +495,15 @@ fn read_back(db: &Connection, id: &ProjectId) -> Result<Project, StoreError> {
     projects::project(db, id)?.ok_or_else(|| projects::missing(id))
 }
 
-fn thread_ids(db: &Connection, id: &ProjectId) -> Result<Vec<ThreadId>, StoreError> {
-    let mut statement = db.prepare("SELECT thread_id FROM threads WHERE project_id = ?1")?;
+fn thread_ids(db: &Db, id: &ProjectId) -> Result<Vec<ThreadId>, StoreError> {
+    let mut statement = db.prepare_cached("SELECT thread_id FROM threads WHERE project_id = ?1")?;
     let rows = statement.query_map([id.as_str()], |row| super::row::parsed(row, "thread_id"))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+    Ok(rows.collect::<Read<_>>()?)
 }
 
 /// Maps the ids of a bundle to ids in this store.
 struct IdMap<'a> {
-    db: &'a Connection,
+    db: &'a Db,
     ids: Ids,
     mapped: BTreeMap<String, String>,
 }
@@ -553,14 +547,12 @@ fn from_sql(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => number.into(),
-        ValueRef::Real(number) => number.into(),
-        ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
+        ValueRef::Text(text) => String::from_utf8_lossy(&text).into(),
         ValueRef::Blob(bytes) => json!({"base64": STANDARD.encode(bytes)}),
     }
 }
 
-fn to_sql(value: &Value) -> Result<rusqlite::types::Value, StoreError> {
-    use rusqlite::types::Value as Sql;
+fn to_sql(value: &Value) -> Result<Sql, StoreError> {
     Ok(match value {
         Value::Null => Sql::Null,
         Value::Number(number) => {

@@ -5,13 +5,12 @@
 //! columns of a table. Readers of whole rows compare ([`verify`]); [`damaged_rows`] compares all rows. A row without a
 //! checksum is not checked. The table `blobs` needs none: the key of a blob is the hash of its content.
 
-use rusqlite::{
-    Connection, Row,
-    functions::FunctionFlags,
-    types::{Type, ValueRef},
-};
+use rusqlite::{Connection, functions::FunctionFlags, types::ValueRef as SqliteValue};
 
-use super::error::{DamagedRow, StoreError};
+use super::{
+    error::StoreError,
+    sql::{self, SqlRow, ValueRef},
+};
 
 const COLUMN: &str = "checksum";
 const FUNCTION: &str = "row_checksum";
@@ -27,15 +26,24 @@ pub struct DamagedTable {
 struct RowSum(blake3::Hasher);
 
 impl RowSum {
-    fn add(&mut self, value: ValueRef<'_>) {
-        let (tag, bytes): (u8, &[u8]) = match value {
-            ValueRef::Null => (0, &[]),
-            ValueRef::Integer(number) => return self.part(1, &number.to_le_bytes()),
-            ValueRef::Real(number) => return self.part(2, &number.to_bits().to_le_bytes()),
-            ValueRef::Text(text) => (3, text),
-            ValueRef::Blob(bytes) => (4, bytes),
-        };
-        self.part(tag, bytes);
+    fn add(&mut self, value: &ValueRef<'_>) {
+        match value {
+            ValueRef::Null => self.part(0, &[]),
+            ValueRef::Integer(number) => self.part(1, &number.to_le_bytes()),
+            ValueRef::Text(text) => self.part(3, text),
+            ValueRef::Blob(bytes) => self.part(4, bytes),
+        }
+    }
+
+    /// The same for a parameter of the function.
+    fn add_argument(&mut self, value: SqliteValue<'_>) {
+        match value {
+            SqliteValue::Null => self.part(0, &[]),
+            SqliteValue::Integer(number) => self.part(1, &number.to_le_bytes()),
+            SqliteValue::Real(number) => self.part(2, &number.to_bits().to_le_bytes()),
+            SqliteValue::Text(text) => self.part(3, text),
+            SqliteValue::Blob(bytes) => self.part(4, bytes),
+        }
     }
 
     fn part(&mut self, tag: u8, bytes: &[u8]) {
@@ -57,26 +65,26 @@ pub(super) fn register(connection: &Connection) -> rusqlite::Result<()> {
         | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function(FUNCTION, -1, flags, |context| {
         let mut sum = RowSum::default();
-        (0..context.len()).for_each(|index| sum.add(context.get_raw(index)));
+        (0..context.len()).for_each(|index| sum.add_argument(context.get_raw(index)));
         Ok(sum.finish())
     })
 }
 
 /// Compares a row with its checksum, the last column of its table. The statement selects all columns of the table first.
-pub(super) fn verify(row: &Row<'_>, noun: &'static str) -> rusqlite::Result<()> {
+pub(super) fn verify(row: &SqlRow<'_>, noun: &'static str) -> sql::Result<()> {
+    let Some(columns) = row.checked_columns() else { return Ok(()) };
     let mut sum = RowSum::default();
-    for (index, name) in row.as_ref().column_names().enumerate() {
-        let value = row.get_ref(index)?;
+    for (index, name) in columns.enumerate() {
+        let value = row.value(index)?;
         if name != COLUMN {
-            sum.add(value);
+            sum.add(&value);
             continue;
         }
         return match value {
             ValueRef::Null => Ok(()),
             ValueRef::Integer(recorded) if recorded == sum.finish() => Ok(()),
-            _ => {
-                let damaged = Box::new(DamagedRow { noun });
-                Err(rusqlite::Error::FromSqlConversionFailure(index, Type::Integer, damaged))
+            ValueRef::Integer(_) | ValueRef::Text(_) | ValueRef::Blob(_) => {
+                Err(sql::Error::DamagedRow { noun })
             }
         };
     }

@@ -1,11 +1,11 @@
 //! Commands and their receipts.
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, StateChange, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
-    sessions, terminals, versions,
+    sessions,
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
+    terminals, versions,
 };
 use model::{Command, CommandId, Limit, Moment, Refused, SessionId, TerminalId, ThreadId};
 
@@ -84,7 +84,7 @@ impl Store {
     /// the terminal is not at the expected version.
     pub async fn finish_command(&self, finish: FinishCommand) -> Result<Finished, StoreError> {
         self.write(move |db| {
-            let mut next = finish.command;
+            let mut next = finish.command.clone();
             let stored = command(db, &next.command_id)?;
             if let Some(stored) = stored.filter(|stored| stored.status.is_end()) {
                 if stored.status != next.status || stored.exit_code != next.exit_code {
@@ -101,8 +101,9 @@ impl Store {
             upsert(db, &next)?;
             if let Some(output) = &finish.output {
                 db.prepare_cached(
-                    "INSERT OR REPLACE INTO command_output (command_id, stdout, stderr)
-                     VALUES (?1, ?2, ?3)",
+                    "INSERT INTO command_output (command_id, stdout, stderr) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (command_id) DO UPDATE SET stdout = excluded.stdout,
+                            stderr = excluded.stderr",
                 )?
                 .execute(params![
                     next.command_id.as_str(),
@@ -130,19 +131,19 @@ impl Store {
         wanted: RecentCommands,
     ) -> Result<Vec<RecentCommand>, StoreError> {
         self.read(move |db| {
-            // `+` keeps the planner from walking the commands of all threads in order of their ids.
+            // `|| ''` keeps the planner from walking the commands of all threads in order of their ids.
             let sql = match wanted.thread {
                 None => {
                     "SELECT * FROM commands WHERE (?1 IS NULL OR command_id < ?1) AND ?2 IS NULL
                        AND (SELECT is_open FROM terminals
-                            WHERE terminals.terminal_id = commands.terminal_id)
+                            WHERE terminals.terminal_id = commands.terminal_id) = 1
                      ORDER BY command_id DESC LIMIT ?3"
                 }
                 Some(_) => {
-                    "SELECT * FROM commands WHERE (?1 IS NULL OR +command_id < ?1)
+                    "SELECT * FROM commands WHERE (?1 IS NULL OR command_id || '' < ?1)
                        AND terminal_id IN (SELECT terminal_id FROM terminals
-                                           WHERE thread_id = ?2 AND is_open)
-                     ORDER BY +command_id DESC LIMIT ?3"
+                                           WHERE thread_id = ?2 AND is_open = 1)
+                     ORDER BY command_id || '' DESC LIMIT ?3"
                 }
             };
             let before = wanted.before.as_ref().map(CommandId::as_str);
@@ -173,7 +174,7 @@ impl Store {
                    SELECT (SELECT command_id FROM commands
                            WHERE commands.terminal_id = terminals.terminal_id
                            ORDER BY created_at DESC, command_id DESC LIMIT 1)
-                   FROM terminals WHERE thread_id = ?1 AND is_open)
+                   FROM terminals WHERE thread_id = ?1 AND is_open = 1)
                  ORDER BY created_at DESC, command_id DESC LIMIT 1",
             )?;
             Ok(statement.query_row([thread.as_str()], from_row).optional()?)
@@ -221,7 +222,7 @@ impl Store {
                 "SELECT * FROM commands
                  WHERE status IN ('queued', 'running') AND status = 'queued'",
             )?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -235,12 +236,12 @@ impl Store {
     ) -> Result<Page<Command>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let before = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let before = page.after.clone().unwrap_or(Cursor { at: i64::MAX, id: String::new() });
             let pattern = query.containing.as_deref().map(like);
             let mut statement = db.prepare_cached(
                 "SELECT * FROM commands WHERE terminal_id = ?1
                    AND (created_at, command_id) < (?2, ?3)
-                   AND (?4 IS NULL OR text LIKE ?4 ESCAPE '\\')
+                   AND (?4 IS NULL OR lower(text) LIKE ?4 ESCAPE '\\')
                  ORDER BY created_at DESC, command_id DESC LIMIT ?5",
             )?;
             let rows = statement.query_map(
@@ -256,14 +257,14 @@ impl Store {
     }
 }
 
-/// Returns a `LIKE` pattern that matches this text literally.
+/// Returns a `LIKE` pattern that matches this text literally, in lower case.
 fn like(text: &str) -> String {
     let mut pattern = String::from("%");
     for character in text.chars() {
         if matches!(character, '%' | '_' | '\\') {
             pattern.push('\\');
         }
-        pattern.push(character);
+        pattern.push(character.to_ascii_lowercase());
     }
     pattern.push('%');
     pattern
@@ -277,21 +278,21 @@ fn ended(stored: &Command) -> StoreError {
     })
 }
 
-fn output(db: &Connection, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
+fn output(db: &Db, id: &CommandId) -> Result<Option<Outputs>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM command_output WHERE command_id = ?1")?;
-    let output = |row: &Row<'_>| {
+    let output = |row: &SqlRow<'_>| {
         checksum::verify(row, "the output of a command")?;
         Ok(Outputs { stdout: row.get("stdout")?, stderr: row.get("stderr")? })
     };
     Ok(statement.query_row([id.as_str()], output).optional()?)
 }
 
-pub(super) fn command(db: &Connection, id: &CommandId) -> Result<Option<Command>, StoreError> {
+pub(super) fn command(db: &Db, id: &CommandId) -> Result<Option<Command>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM commands WHERE command_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
+fn upsert(db: &Db, command: &Command) -> Result<(), StoreError> {
     let result = db
         .prepare_cached(
             "INSERT INTO commands (command_id, terminal_id, text, source, status, exit_code,
@@ -307,7 +308,7 @@ fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
                     truncated = :truncated, version_before = :before, version_after = :after,
                     offset_start = :start, offset_end = :end, cwd = :cwd, changes = :changes,
                     shell_restarted = :restarted, limit_reached = :limit
-             WHERE status IN ('queued', 'running')",
+             WHERE commands.status IN ('queued', 'running')",
         )?
         .execute(named_params! {
             ":id": command.command_id.as_str(),
@@ -344,7 +345,7 @@ fn upsert(db: &Connection, command: &Command) -> Result<(), StoreError> {
     }
 }
 
-fn from_row(row: &Row<'_>) -> Read<Command> {
+fn from_row(row: &SqlRow<'_>) -> Read<Command> {
     checksum::verify(row, "a command")?;
     Ok(Command {
         command_id: row::parsed(row, "command_id")?,

@@ -1,24 +1,19 @@
-//! The handle to the database: one writer, several readers.
+//! The handle to the database.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, atomic::Ordering},
 };
 
-use parking_lot::Mutex;
-use rusqlite::Connection;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::{
-    check, checksum,
-    connect::{connect, connect_reader},
     error::{OpenError, StoreError},
-    private, schema,
-    writer::{Statements, StoreHealth, Writer, WriterCounts},
+    postgres::{ConnectionPool, TransactionKind},
+    sql::Db,
+    sqlite::Sqlite,
+    writer::{Statements, StoreHealth, WriterCounts},
 };
-
-/// The number of concurrent reads.
-const READERS: usize = 4;
 
 /// A handle to the database, cheap to clone.
 #[derive(Clone)]
@@ -27,13 +22,17 @@ pub struct Store {
 }
 
 struct Inner {
-    path: PathBuf,
-    /// Closed before the writer: the last connection to close removes the log, which readers cannot do.
-    readers: Mutex<Vec<Connection>>,
-    writer: Writer,
-    permits: Semaphore,
+    backend: Backend,
+    health_sender: watch::Sender<StoreHealth>,
     health: watch::Receiver<StoreHealth>,
     counts: Arc<WriterCounts>,
+}
+
+/// The database that has the rows.
+#[derive(Debug)]
+enum Backend {
+    Sqlite(Sqlite),
+    Postgres(Arc<ConnectionPool>),
 }
 
 /// Counters of the writer since the start.
@@ -49,40 +48,29 @@ pub struct WriterTotals {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.inner.path).finish_non_exhaustive()
+        f.debug_struct("Store").field("backend", &self.inner.backend).finish_non_exhaustive()
     }
 }
 
 impl Store {
     /// Opens the database in this home, and creates or migrates it if needed. Blocks. The caller must hold
-    /// the [`HomeLock`].
+    /// the [`HomeLock`](crate::HomeLock).
     pub fn open(home: &Path) -> Result<Self, OpenError> {
-        schema::check_library()?;
-        let path = home.join("stead.db");
-        private::restrict(&path).map_err(StoreError::unavailable)?;
-        let connection = connect(&path).map_err(|error| check::named(&path, error))?;
-        let checked = check::at_start(&path, &connection)?;
-        schema::migrate(&connection)?;
-        checksum::install(&connection).map_err(StoreError::from)?;
-        check::report_damaged_rows(&path, &connection)?;
-        let mut readers = Vec::with_capacity(READERS);
-        for _ in 0..READERS {
-            readers.push(connect_reader(&path)?);
-        }
+        Self::start(|health, counts| Ok(Backend::Sqlite(Sqlite::open(home, health, counts)?)))
+    }
+
+    /// Opens a database of PostgreSQL, and migrates it if needed. Blocks; not to be called on a thread of a runtime.
+    pub fn open_postgres(url: &str) -> Result<Self, OpenError> {
+        Self::start(|_, _| Ok(Backend::Postgres(Arc::new(ConnectionPool::open(url)?))))
+    }
+
+    fn start(
+        open: impl FnOnce(watch::Sender<StoreHealth>, Arc<WriterCounts>) -> Result<Backend, OpenError>,
+    ) -> Result<Self, OpenError> {
         let (health_sender, health) = watch::channel(StoreHealth::Good);
         let counts = Arc::new(WriterCounts::default());
-        let writer =
-            Writer::start(path.clone(), connection, health_sender, counts.clone(), checked)
-                .map_err(StoreError::unavailable)?;
-        let inner = Inner {
-            path,
-            readers: Mutex::new(readers),
-            writer,
-            permits: Semaphore::new(READERS),
-            health,
-            counts,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        let backend = open(health_sender.clone(), counts.clone())?;
+        Ok(Self { inner: Arc::new(Inner { backend, health_sender, health, counts }) })
     }
 
     /// Returns whether the last change succeeded.
@@ -107,49 +95,66 @@ impl Store {
         self.write(|db| {
             db.prepare_cached(
                 "INSERT INTO meta (key, value) VALUES ('probe', '1')
-                 ON CONFLICT (key) DO UPDATE SET value = value + 1",
+                 ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS BIGINT) + 1 AS TEXT)",
             )?
-            .execute([])?;
+            .execute(())?;
             Ok(())
         })
         .await
     }
 
-    /// Runs a change in a transaction, together with other waiting changes.
+    /// Runs a change in a transaction, which may be repeated.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        f: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        f: impl Fn(&Db) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.inner.writer.run(Box::new(f)).await
+        self.write_boxed(Box::new(f)).await
+    }
+
+    async fn write_boxed<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
+        match &self.inner.backend {
+            Backend::Sqlite(sqlite) => sqlite.write(f).await,
+            Backend::Postgres(pool) => {
+                let result = pool.clone().run(TransactionKind::Write, f).await;
+                self.note(&result);
+                result
+            }
+        }
+    }
+
+    /// Counts a change in PostgreSQL, and records whether the database accepts changes.
+    fn note<T>(&self, result: &Result<T, StoreError>) {
+        let Inner { counts, health_sender, .. } = &*self.inner;
+        counts.jobs.fetch_add(1, Ordering::Relaxed);
+        let next = match result {
+            Err(StoreError::Unavailable { reason }) => {
+                counts.failures.fetch_add(1, Ordering::Relaxed);
+                StoreHealth::Failing { reason: reason.clone() }
+            }
+            Ok(_) | Err(_) => {
+                counts.commits.fetch_add(1, Ordering::Relaxed);
+                StoreHealth::Good
+            }
+        };
+        health_sender.send_if_modified(|health| {
+            let is_changed = *health != next;
+            *health = next;
+            is_changed
+        });
     }
 
     /// Runs a read on one consistent snapshot of the database.
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        f: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        f: impl Fn(&Db) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.read_boxed(Box::new(f)).await
     }
 
     async fn read_boxed<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
-        let inner = self.inner.clone();
-        let permit = self.inner.permits.acquire().await.map_err(StoreError::unavailable)?;
-        let task = tokio::task::spawn_blocking(move || {
-            let pooled = inner.readers.lock().pop();
-            let connection = match pooled {
-                Some(connection) => connection,
-                None => connect_reader(&inner.path)?,
-            };
-            connection.execute_batch("BEGIN")?;
-            let result = f(&connection);
-            // A connection that cannot end its transaction is dropped; the next read opens another.
-            if connection.execute_batch("ROLLBACK").is_ok() {
-                inner.readers.lock().push(connection);
-            }
-            result
-        });
-        let result = task.await.map_err(StoreError::unavailable)?;
-        drop(permit);
-        result
+        match &self.inner.backend {
+            Backend::Sqlite(sqlite) => sqlite.read(f).await,
+            Backend::Postgres(pool) => pool.clone().run(TransactionKind::Read, f).await,
+        }
     }
 }

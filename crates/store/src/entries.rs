@@ -3,11 +3,10 @@
 //! The caller validates a change against the index and passes the revision of that index. The change is
 //! refused if the index was changed since.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{
     Store, StoreError, projects,
     row::{self, Read, int, micros},
+    sql::{Db, OptionalExtension, params},
 };
 use model::{ProjectId, Timestamp};
 
@@ -108,20 +107,23 @@ impl Store {
     }
 }
 
-fn revision(db: &Connection, id: &ProjectId) -> Result<u64, StoreError> {
+fn revision(db: &Db, id: &ProjectId) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT entries_revision FROM projects WHERE project_id = ?1")?
         .query_row([id.as_str()], |row| row::count(row, "entries_revision"))
         .optional()?
         .ok_or_else(|| projects::missing(id))
 }
 
-fn apply(db: &Connection, id: &ProjectId, change: &EntryChange) -> Result<(), StoreError> {
+fn apply(db: &Db, id: &ProjectId, change: &EntryChange) -> Result<(), StoreError> {
     match change {
         EntryChange::Put { row, bytes } => {
             db.prepare_cached(
-                "INSERT OR REPLACE INTO project_entries
+                "INSERT INTO project_entries
                    (project_id, path, is_directory, bytes, modified_at, version)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (project_id, path) DO UPDATE SET is_directory = excluded.is_directory,
+                        bytes = excluded.bytes, modified_at = excluded.modified_at,
+                        version = excluded.version",
             )?
             .execute(params![
                 id.as_str(),
@@ -149,7 +151,7 @@ fn apply(db: &Connection, id: &ProjectId, change: &EntryChange) -> Result<(), St
     Ok(())
 }
 
-fn remove(db: &Connection, id: &ProjectId, path: &str) -> Result<(), StoreError> {
+fn remove(db: &Db, id: &ProjectId, path: &str) -> Result<(), StoreError> {
     // `0` is the character after `/`.
     db.prepare_cached(
         "DELETE FROM project_entries WHERE project_id = ?1 AND (path = ?2 OR ?2 = '' OR

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::{ErrorCode, ffi};
 
+use super::sql::{self, PostgresError};
 use model::{BadId, Refused};
 
 /// Why an operation had no effect.
@@ -52,14 +53,6 @@ pub enum StoreError {
     Damaged { what: String, reason: String },
 }
 
-/// A row whose content does not match its checksum.
-#[derive(Debug, thiserror::Error)]
-#[error("its checksum does not match its content")]
-pub(super) struct DamagedRow {
-    /// What the row describes, with its article.
-    pub(super) noun: &'static str,
-}
-
 impl StoreError {
     pub(super) fn missing(noun: &str, id: impl std::fmt::Display) -> Self {
         Self::Missing { what: format!("{noun} {id}") }
@@ -67,6 +60,38 @@ impl StoreError {
 
     pub(super) fn unavailable(reason: impl std::fmt::Display) -> Self {
         Self::Unavailable { reason: reason.to_string() }
+    }
+}
+
+impl From<sql::Error> for StoreError {
+    fn from(error: sql::Error) -> Self {
+        match error {
+            sql::Error::Sqlite(error) => error.into(),
+            sql::Error::NoRows => Self::unavailable(error),
+            sql::Error::Postgres(error) => error.into(),
+            sql::Error::BadValue { .. } => {
+                Self::Damaged { what: "a row".into(), reason: error.to_string() }
+            }
+            sql::Error::DamagedRow { noun } => {
+                Self::Damaged { what: noun.into(), reason: error.to_string() }
+            }
+        }
+    }
+}
+
+impl From<PostgresError> for StoreError {
+    fn from(error: PostgresError) -> Self {
+        match error {
+            PostgresError::Unique { .. } | PostgresError::Constraint { .. } => {
+                Self::Exists { what: error.to_string() }
+            }
+            PostgresError::Damaged { reason } => {
+                Self::Damaged { what: "the database".into(), reason }
+            }
+            PostgresError::Serialization { .. }
+            | PostgresError::Refused { .. }
+            | PostgresError::Connection { .. } => Self::unavailable(error),
+        }
     }
 }
 
@@ -89,10 +114,6 @@ impl From<rusqlite::Error> for StoreError {
                 // A full disk, no memory, a lock held too long: all may be temporary.
                 _ => Self::unavailable(error),
             },
-            E::FromSqlConversionFailure(_, _, source) if source.is::<DamagedRow>() => {
-                let what = source.downcast_ref::<DamagedRow>().map_or("a row", |row| row.noun);
-                Self::Damaged { what: what.into(), reason: source.to_string() }
-            }
             E::FromSqlConversionFailure(..)
             | E::IntegralValueOutOfRange(..)
             | E::Utf8Error(..)
@@ -122,6 +143,9 @@ pub enum OpenError {
         /// The result of the check.
         reason: String,
     },
+    /// PostgreSQL, or its settings.
+    #[error("the PostgreSQL database cannot be used: {reason}")]
+    Unsuitable { reason: String },
     /// Any other error of the store.
     #[error("cannot open the database")]
     Store(#[from] StoreError),

@@ -2,11 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
 };
 use model::{Handoff, HandoffEvent, HandoffId, HandoffStatus, TerminalId, ThreadId};
 
@@ -47,6 +46,7 @@ impl Store {
     ) -> Result<HandoffAdded, StoreError> {
         let handoff = handoff.clone();
         self.write(move |db| {
+            db.lock_table("handoffs")?;
             let terminal = handoff.terminal_id.as_str();
             let count = |sql: &str, terminal: &str| -> Read<u64> {
                 db.prepare_cached(sql)?.query_row([terminal], |row| row::count(row, "open"))
@@ -89,7 +89,7 @@ impl Store {
         page: PageRequest,
     ) -> Result<Page<Handoff>, StoreError> {
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MAX, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM handoffs
                  WHERE (:word IS NULL OR word = :word) AND (:thread IS NULL OR thread_id = :thread)
@@ -120,7 +120,7 @@ impl Store {
             let mut statement = db.prepare_cached(
                 "SELECT * FROM handoffs WHERE word = 'open' ORDER BY created_at, handoff_id",
             )?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -132,7 +132,7 @@ impl Store {
                 "SELECT thread_id, count(*) AS open FROM handoffs WHERE word = 'open'
                  GROUP BY thread_id",
             )?;
-            let rows = statement.query_map([], |row| {
+            let rows = statement.query_map((), |row| {
                 Ok((row::parsed(row, "thread_id")?, row::count(row, "open")?))
             })?;
             Ok(rows.collect::<Read<_>>()?)
@@ -149,7 +149,7 @@ impl Store {
         let id = id.clone();
         self.write(move |db| {
             let before = handoff(db, &id)?.ok_or_else(|| StoreError::missing("hand-off", &id))?;
-            let mut next = before.apply(event)?;
+            let mut next = before.apply(event.clone())?;
             if next == before {
                 return Ok(before);
             }
@@ -171,12 +171,12 @@ impl Store {
     }
 }
 
-fn handoff(db: &Connection, id: &HandoffId) -> Result<Option<Handoff>, StoreError> {
+fn handoff(db: &Db, id: &HandoffId) -> Result<Option<Handoff>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM handoffs WHERE handoff_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-fn insert(db: &Connection, handoff: &Handoff) -> Result<(), StoreError> {
+fn insert(db: &Db, handoff: &Handoff) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO handoffs (handoff_id, terminal_id, thread_id, kind, reason, options, word, state,
                                created, timeout_us, notice, created_at, revision)
@@ -201,7 +201,7 @@ fn insert(db: &Connection, handoff: &Handoff) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn from_row(row: &Row<'_>) -> Read<Handoff> {
+fn from_row(row: &SqlRow<'_>) -> Read<Handoff> {
     checksum::verify(row, "a hand-off")?;
     Ok(Handoff {
         handoff_id: row::parsed(row, "handoff_id")?,

@@ -1,10 +1,9 @@
 //! Idempotency keys: a repeated request gets the first response.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{
     Store, StoreError,
-    row::{self, micros, to_json},
+    row::{self, Read, micros, to_json},
+    sql::{Db, OptionalExtension, params},
 };
 use model::Timestamp;
 
@@ -21,6 +20,8 @@ const MAX_BYTES_PER_CALLER: i64 = 8 << 20;
 const OWNER: &str = "";
 /// The total is checked once per this many keys, because counting is slow.
 const TRIM_EVERY: i64 = 1_024;
+/// The number of responses that one query finds to be released.
+const RELEASED_PER_STEP: u32 = 256;
 /// Encloses the name of a caller in a key; a header value cannot contain it.
 const SEPARATOR: char = '\n';
 
@@ -81,7 +82,7 @@ impl<'a> Callers<'a> {
 }
 
 /// Removes the oldest keys, except for the newest `kept`.
-fn trim(db: &Connection, callers: Callers<'_>, kept: i64) -> rusqlite::Result<()> {
+fn trim(db: &Db, callers: Callers<'_>, kept: i64) -> Read<()> {
     let (condition, caller) = callers.condition();
     db.prepare_cached(&format!(
         "DELETE FROM idempotency WHERE {condition} AND id <= (
@@ -91,49 +92,55 @@ fn trim(db: &Connection, callers: Callers<'_>, kept: i64) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Bounds the keys of each caller after one was added.
-fn bound_keys(db: &Connection, caller: &str) -> rusqlite::Result<()> {
+/// Bounds the keys of each caller after one was added with this id.
+fn bound_keys(db: &Db, caller: &str, id: i64) -> Read<()> {
     if caller != OWNER {
         trim(db, Callers::One(caller), MAX_KEYS_PER_CALLER)?;
     }
-    if db.last_insert_rowid() % TRIM_EVERY == 0 {
+    if id % TRIM_EVERY == 0 {
         trim(db, Callers::One(OWNER), MAX_KEYS)?;
         trim(db, Callers::AllBut(OWNER), MAX_KEYS)?;
+        db.on_postgres("SELECT fold_idempotency_bytes()", ())?;
     }
     Ok(())
 }
 
 /// Releases the oldest responses until at most `max` bytes are left. Their keys stay, so that no request is executed
 /// again.
-fn release(db: &Connection, callers: Callers<'_>, max: i64) -> rusqlite::Result<()> {
+fn release(db: &Db, callers: Callers<'_>, max: i64) -> Read<()> {
     let (condition, caller) = callers.condition();
-    let sum = format!("SELECT coalesce(sum(bytes), 0) FROM idempotency_bytes WHERE {condition}");
+    let sum = format!(
+        "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM idempotency_bytes WHERE {condition}"
+    );
     let bytes: i64 = db.prepare_cached(&sum)?.query_row([caller], |row| row.get(0))?;
     let mut excess = bytes - max;
     if excess <= 0 {
         return Ok(());
     }
-    let mut answered = db.prepare_cached(&format!(
+    let answered = format!(
         "SELECT id, length(headers) + coalesce(length(body), 0) FROM idempotency
-         WHERE {condition} AND status IS NOT NULL ORDER BY id"
-    ))?;
-    let mut rows = answered.query([caller])?;
-    let mut oldest = Vec::new();
-    while excess > 0
-        && let Some(row) = rows.next()?
-    {
-        oldest.push(row.get::<_, i64>(0)?);
-        excess -= row.get::<_, i64>(1)?;
-    }
+         WHERE {condition} AND status IS NOT NULL ORDER BY id LIMIT {RELEASED_PER_STEP}"
+    );
     let release = "UPDATE idempotency SET status = NULL, headers = '[]', body = NULL WHERE id = ?1";
-    for id in oldest {
-        db.prepare_cached(release)?.execute([id])?;
+    while excess > 0 {
+        let mut statement = db.prepare_cached(&answered)?;
+        let rows = statement.query_map([caller], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let oldest: Vec<(i64, i64)> = rows.collect::<Read<_>>()?;
+        if oldest.is_empty() {
+            break;
+        }
+        for (id, bytes) in oldest {
+            if excess > 0 {
+                db.prepare_cached(release)?.execute([id])?;
+                excess -= bytes;
+            }
+        }
     }
     Ok(())
 }
 
 /// Bounds the responses that are kept after one was added.
-fn bound_bytes(db: &Connection, caller: &str) -> rusqlite::Result<()> {
+fn bound_bytes(db: &Db, caller: &str) -> Read<()> {
     if caller == OWNER {
         return release(db, Callers::One(OWNER), MAX_BYTES);
     }
@@ -156,7 +163,7 @@ impl Store {
             let found = db
                 .prepare_cached("SELECT * FROM idempotency WHERE key = ?1")?
                 .query_row([&key], |row| {
-                    let same = row.get::<_, [u8; 32]>("request")? == request;
+                    let same = row.get::<[u8; 32]>("request")? == request;
                     let status: Option<u16> = row.get("status")?;
                     Ok(match (same, status) {
                         (false, _) => Claim::OtherRequest,
@@ -164,7 +171,7 @@ impl Store {
                         (true, Some(status)) => Claim::Answered(StoredResponse {
                             status,
                             headers: row::json(row, "headers")?,
-                            body: row.get::<_, Option<Vec<u8>>>("body")?.unwrap_or_default(),
+                            body: row.get::<Option<Vec<u8>>>("body")?.unwrap_or_default(),
                         }),
                     })
                 })
@@ -172,11 +179,13 @@ impl Store {
             if let Some(found) = found {
                 return Ok(found);
             }
-            db.prepare_cached(
-                "INSERT INTO idempotency (key, caller, request, created_at) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![key, caller_of(&key), request, micros(now)])?;
-            bound_keys(db, caller_of(&key))?;
+            let id = db
+                .prepare_cached(
+                    "INSERT INTO idempotency (key, caller, request, created_at)
+                     VALUES (?1, ?2, ?3, ?4) RETURNING id",
+                )?
+                .query_row(params![key, caller_of(&key), request, micros(now)], |row| row.get(0))?;
+            bound_keys(db, caller_of(&key), id)?;
             Ok(Claim::Fresh)
         })
         .await
@@ -216,7 +225,7 @@ impl Store {
     pub async fn forget_key(&self, key: &str) -> Result<(), StoreError> {
         let key = key.to_owned();
         self.write(move |db| {
-            db.prepare_cached("DELETE FROM idempotency WHERE key = ?1")?.execute([key])?;
+            db.prepare_cached("DELETE FROM idempotency WHERE key = ?1")?.execute([&key])?;
             Ok(())
         })
         .await
@@ -238,7 +247,7 @@ mod tests {
         // Inserts rows directly, without a transaction for each.
         store
             .write(|db| {
-                let mut insert = db.prepare(
+                let mut insert = db.prepare_cached(
                     "INSERT INTO idempotency (key, caller, request, created_at)
                      VALUES (?1, 'sandbox b', ?2, ?3)",
                 )?;
@@ -254,7 +263,10 @@ mod tests {
             assert_eq!(claim(&scoped_key("sandbox b", &format!("more {at}"))).await, Claim::Fresh);
         }
         let count = store
-            .read(|db| Ok(db.query_row("SELECT count(*) FROM idempotency", [], |r| r.get(0))?))
+            .read(|db| {
+                let mut count = db.prepare_cached("SELECT count(*) FROM idempotency")?;
+                Ok(count.query_row((), |row| row.get(0))?)
+            })
             .await;
         assert_eq!(count, Ok(2 + MAX_KEYS_PER_CALLER));
         let known = Claim::Unfinished { subject: None };
@@ -298,9 +310,9 @@ mod tests {
         let sums = async |sql: &'static str| {
             store
                 .read(move |db| {
-                    let mut statement = db.prepare(sql)?;
-                    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                    Ok(rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?)
+                    let mut statement = db.prepare_cached(sql)?;
+                    let rows = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+                    Ok(rows.collect::<Read<Vec<(String, i64)>>>()?)
                 })
                 .await
                 .unwrap()

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
 };
 use model::{Desired, Lease, LeaseId, TerminalId, ThreadId};
 
@@ -34,7 +33,7 @@ impl Store {
     /// with its new revision.
     pub async fn save_lease(&self, next: &Lease) -> Result<Lease, StoreError> {
         let next = next.clone();
-        self.write(move |db| save(db, next)).await
+        self.write(move |db| save(db, next.clone())).await
     }
 
     /// Returns the leases that are not destroyed, oldest first.
@@ -44,7 +43,7 @@ impl Store {
         page: PageRequest,
     ) -> Result<Page<Lease>, StoreError> {
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM leases
                  WHERE word <> 'destroyed' AND (?1 IS NULL OR provider = ?1)
@@ -76,7 +75,7 @@ impl Store {
                     OR (desired = 'destroyed' AND word <> 'destroyed')
                     OR (desired = 'stopped' AND word = 'dead')",
             )?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -90,7 +89,7 @@ impl Store {
                     OR (desired = 'stopped' AND word NOT IN ('idle', 'destroyed'))
                     OR (desired = 'paused' AND word IN ('creating', 'running'))",
             )?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -118,7 +117,8 @@ impl Store {
     ) -> Result<Vec<(String, Duration)>, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached(
-                "SELECT provider, SUM(ran_us + MAX(0, ?1 - COALESCE(counted_from, ?1))) AS ran_us
+                "SELECT provider,
+                        CAST(SUM(ran_us + MAX(0, ?1 - COALESCE(counted_from, ?1))) AS BIGINT) AS ran_us
                  FROM leases GROUP BY provider ORDER BY provider",
             )?;
             let rows = statement.query_map([micros(at)], |row| {
@@ -145,12 +145,12 @@ impl Store {
     }
 }
 
-pub(super) fn lease(db: &Connection, id: &LeaseId) -> Result<Option<Lease>, StoreError> {
+pub(super) fn lease(db: &Db, id: &LeaseId) -> Result<Option<Lease>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM leases WHERE lease_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-pub(super) fn insert(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
+pub(super) fn insert(db: &Db, lease: &Lease) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO leases (lease_id, provider, desired, generation, word, state, spec,
                              ran_us, counted_from, created_at, updated_at, revision)
@@ -174,7 +174,7 @@ pub(super) fn insert(db: &Connection, lease: &Lease) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(super) fn save(db: &Connection, mut next: Lease) -> Result<Lease, StoreError> {
+pub(super) fn save(db: &Db, mut next: Lease) -> Result<Lease, StoreError> {
     let read = next.revision;
     next.revision += 1;
     let changed = db
@@ -210,11 +210,7 @@ pub(super) fn save(db: &Connection, mut next: Lease) -> Result<Lease, StoreError
 }
 
 /// Marks a lease for destruction if no thread or terminal uses it. Returns whether it did.
-pub(super) fn release(
-    db: &Connection,
-    id: &LeaseId,
-    at: model::Timestamp,
-) -> Result<bool, StoreError> {
+pub(super) fn release(db: &Db, id: &LeaseId, at: model::Timestamp) -> Result<bool, StoreError> {
     let used: bool = db
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM threads WHERE lease_id = ?1)
@@ -232,7 +228,7 @@ pub(super) fn release(
     Ok(true)
 }
 
-fn from_row(row: &Row<'_>) -> Read<Lease> {
+fn from_row(row: &SqlRow<'_>) -> Read<Lease> {
     checksum::verify(row, "a lease")?;
     Ok(Lease {
         lease_id: row::parsed(row, "lease_id")?,

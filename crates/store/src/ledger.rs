@@ -1,10 +1,9 @@
 //! A bounded log of automatic actions of the server, with their reasons.
 
-use rusqlite::params;
-
 use super::{
     Store, StoreError,
     row::{self, Read, micros, to_json},
+    sql::params,
 };
 use model::Timestamp;
 
@@ -36,11 +35,14 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let (kind, subject) = (kind.to_owned(), subject.to_owned());
         self.write(move |db| {
-            db.prepare_cached(
-                "INSERT INTO ledger (at, kind, subject, detail) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![micros(at), kind, subject, to_json(&detail)])?;
-            let id = db.last_insert_rowid();
+            let id: i64 = db
+                .prepare_cached(
+                    "INSERT INTO ledger (at, kind, subject, detail) VALUES (?1, ?2, ?3, ?4)
+                     RETURNING id",
+                )?
+                .query_row(params![micros(at), kind, subject, to_json(&detail)], |row| {
+                    row.get(0)
+                })?;
             db.prepare_cached("DELETE FROM ledger WHERE id <= ?1")?.execute([id - MAX_ENTRIES])?;
             Ok(u64::try_from(id).unwrap_or(0))
         })

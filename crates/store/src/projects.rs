@@ -1,10 +1,9 @@
 //! Projects, their session records, and the trash.
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
 };
 use model::{Moment, Project, ProjectId, Refused, SessionRecord, Statistics, Timestamp, Trashed};
 
@@ -43,14 +42,15 @@ impl Store {
         page: PageRequest,
     ) -> Result<Page<Project>, StoreError> {
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
-            let mut statement = db.prepare_cached(
-                "SELECT * FROM projects
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let mut statement = db.prepare_cached(&format!(
+                "SELECT * FROM {}
                  WHERE (created_at, project_id) > (?1, ?2)
                    AND (?3 IS NULL OR substr(project_id, 1, length(?3)) = ?3)
                    AND (?4 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?4))
                  ORDER BY created_at, project_id LIMIT ?5",
-            )?;
+                db.projects()
+            ))?;
             let limit = i64::from(page.limit) + 1;
             let rows = statement.query_map(
                 params![after.at, after.id, filter.prefix, filter.tag, limit],
@@ -68,8 +68,9 @@ impl Store {
     pub async fn add_project(&self, project: &Project, limit: u64) -> Result<(), StoreError> {
         let project = project.clone();
         self.write(move |db| {
+            db.lock_table("projects")?;
             let count: i64 =
-                db.prepare_cached("SELECT count(*) FROM projects")?.query_row([], |r| r.get(0))?;
+                db.prepare_cached("SELECT count(*) FROM projects")?.query_row((), |r| r.get(0))?;
             if count >= int(limit) {
                 return Err(StoreError::Refused(Refused {
                     noun: format!("the number of projects, {count},"),
@@ -93,8 +94,9 @@ impl Store {
     /// since
     /// it was read.
     pub async fn save_project(&self, next: &Project) -> Result<Project, StoreError> {
-        let mut next = next.clone();
+        let next = next.clone();
         self.write(move |db| {
+            let mut next = next.clone();
             let read = next.revision;
             next.revision += 1;
             let changed = db
@@ -149,6 +151,7 @@ impl Store {
     pub async fn warn_project(&self, read: &Project, at: Timestamp) -> Result<bool, StoreError> {
         let (id, used) = (read.project_id.clone(), read.last_used_at);
         self.write(move |db| {
+            fold_activity(db, &id)?;
             let changed = db
                 .prepare_cached(
                     "UPDATE projects SET warned_at = coalesce(warned_at, ?3), reminded_at = ?3
@@ -174,14 +177,14 @@ impl Store {
     ) -> Result<Page<SessionRecord>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: "~".into() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MAX, id: "~".into() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM (
                    SELECT session_id, thread_id, state, created, last_active, s.created_at
                    FROM sessions s JOIN threads USING (thread_id) WHERE project_id = ?1
                    UNION ALL
                    SELECT session_id, thread_id, state, created, last_active, created_at
-                   FROM session_records WHERE project_id = ?1)
+                   FROM session_records WHERE project_id = ?1) AS records
                  WHERE (created_at, session_id) < (?2, ?3)
                  ORDER BY created_at DESC, session_id DESC LIMIT ?4",
             )?;
@@ -204,8 +207,8 @@ impl Store {
                     "DELETE FROM session_records WHERE session_id IN (
                        SELECT session_id FROM (
                          SELECT session_id, row_number() OVER (
-                           PARTITION BY project_id ORDER BY created_at DESC) AS position
-                         FROM session_records) WHERE position > ?1)",
+                           PARTITION BY project_id ORDER BY created_at DESC) AS place
+                         FROM session_records) AS placed WHERE place > ?1)",
                 )?
                 .execute([MAX_SESSION_RECORDS])?;
             Ok(removed as u64)
@@ -220,7 +223,7 @@ impl Store {
                 "SELECT project_id, description, deleted_at, reason FROM trash
                  ORDER BY deleted_at, project_id",
             )?;
-            let rows = statement.query_map([], |row| {
+            let rows = statement.query_map((), |row| {
                 Ok(Trashed {
                     project_id: row::parsed(row, "project_id")?,
                     description: row.get("description")?,
@@ -244,12 +247,18 @@ impl Store {
     }
 }
 
-pub(super) fn project(db: &Connection, id: &ProjectId) -> Result<Option<Project>, StoreError> {
-    let mut statement = db.prepare_cached("SELECT * FROM projects WHERE project_id = ?1")?;
+pub(super) fn project(db: &Db, id: &ProjectId) -> Result<Option<Project>, StoreError> {
+    let sql = format!("SELECT * FROM {} WHERE project_id = ?1", db.projects());
+    let mut statement = db.prepare_cached(&sql)?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-pub(super) fn project_use(db: &Connection, id: &ProjectId) -> Result<ProjectUsage, StoreError> {
+/// Moves what is appended to the statistics of a project into its row.
+pub(super) fn fold_activity(db: &Db, id: &ProjectId) -> Result<(), StoreError> {
+    Ok(db.on_postgres("SELECT fold_activity(?1)", [id.as_str()])?)
+}
+
+pub(super) fn project_use(db: &Db, id: &ProjectId) -> Result<ProjectUsage, StoreError> {
     let count = |sql: &str| -> Result<u64, StoreError> {
         let count: i64 = db.prepare_cached(sql)?.query_row([id.as_str()], |row| row.get(0))?;
         Ok(u64::try_from(count).unwrap_or(0))
@@ -266,7 +275,7 @@ pub(super) fn project_use(db: &Connection, id: &ProjectId) -> Result<ProjectUsag
     })
 }
 
-pub(super) fn insert(db: &Connection, project: &Project) -> Result<(), StoreError> {
+pub(super) fn insert(db: &Db, project: &Project) -> Result<(), StoreError> {
     let Statistics { sessions, commands, output_bytes } = project.statistics;
     db.prepare_cached(
         "INSERT INTO projects (project_id, prefix, description, tags, config, pinned, keep_until,
@@ -307,7 +316,7 @@ fn exists(id: &ProjectId) -> StoreError {
     StoreError::Exists { what: format!("project {id}") }
 }
 
-fn from_row(row: &Row<'_>) -> Read<Project> {
+fn from_row(row: &SqlRow<'_>) -> Read<Project> {
     checksum::verify(row, "a project")?;
     Ok(Project {
         project_id: row::parsed(row, "project_id")?,
@@ -330,7 +339,7 @@ fn from_row(row: &Row<'_>) -> Read<Project> {
     })
 }
 
-fn record(row: &Row<'_>) -> Read<SessionRecord> {
+fn record(row: &SqlRow<'_>) -> Read<SessionRecord> {
     let last_active: Moment = row::json(row, "last_active")?;
     Ok(SessionRecord {
         session_id: row::parsed(row, "session_id")?,

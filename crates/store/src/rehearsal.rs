@@ -11,6 +11,7 @@ use super::{
     check,
     connect::{connect, connect_reader},
     error::{OpenError, StoreError},
+    postgres::ConnectionPool,
     schema,
 };
 
@@ -68,6 +69,13 @@ pub fn rehearse(home: &Path) -> Result<Option<Rehearsal>, OpenError> {
     let connection = connect(&copy)?;
     schema::migrate(&connection)?;
     Ok(Some(Rehearsal { applied, known: schema::applied(&connection)? }))
+}
+
+/// Connects to a database of PostgreSQL and compares its schema with the one of this version. Changes nothing. Blocks;
+/// not to be called on a thread of a runtime.
+pub fn inspect_postgres(url: &str) -> Result<Rehearsal, OpenError> {
+    let (applied, known) = ConnectionPool::inspect(url)?;
+    Ok(Rehearsal { applied, known })
 }
 
 #[cfg(test)]

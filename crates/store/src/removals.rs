@@ -2,13 +2,12 @@
 
 use std::fmt::Display;
 
-use rusqlite::{Connection, params};
-
 use model::{LeaseId, TerminalId};
 
 use super::{
     Store, StoreError,
     row::{self, Read, to_json},
+    sql::{Db, params},
 };
 
 /// The resources of deleted rows, which the caller ends and removes.
@@ -45,7 +44,7 @@ impl Store {
     pub async fn unfinished_removals(&self) -> Result<Vec<UnfinishedRemoval>, StoreError> {
         self.read(move |db| {
             let mut statement = db.prepare_cached("SELECT * FROM removals ORDER BY number")?;
-            let rows = statement.query_map([], |row| {
+            let rows = statement.query_map((), |row| {
                 Ok(UnfinishedRemoval {
                     noun: row.get("noun")?,
                     id: row.get("id")?,
@@ -64,7 +63,7 @@ impl Store {
     /// Forgets deletions that are complete.
     pub async fn finish_removals(&self, numbers: Vec<i64>) -> Result<(), StoreError> {
         self.write(move |db| {
-            for number in numbers {
+            for number in &numbers {
                 db.prepare_cached("DELETE FROM removals WHERE number = ?1")?.execute([number])?;
             }
             Ok(())
@@ -75,20 +74,20 @@ impl Store {
 
 /// Records a deletion in the transaction that removes its rows.
 pub(super) fn record(
-    db: &Connection,
+    db: &Db,
     noun: &str,
     id: &dyn Display,
     mut gone: DeletedRows,
 ) -> Result<DeletedRows, StoreError> {
-    db.prepare_cached(
-        "INSERT INTO removals (noun, id, terminals, leases) VALUES (?1, ?2, ?3, ?4)",
-    )?
-    .execute(params![
-        noun,
-        id.to_string(),
-        to_json(&gone.terminals),
-        to_json(&gone.leases)
-    ])?;
-    gone.removals.push(db.last_insert_rowid());
+    let number = db
+        .prepare_cached(
+            "INSERT INTO removals (noun, id, terminals, leases) VALUES (?1, ?2, ?3, ?4)
+             RETURNING number",
+        )?
+        .query_row(
+            params![noun, id.to_string(), to_json(&gone.terminals), to_json(&gone.leases)],
+            |row| row.get(0),
+        )?;
+    gone.removals.push(number);
     Ok(gone)
 }

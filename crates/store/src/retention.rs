@@ -6,11 +6,10 @@
 //! the affected terminals; the removal then handles a few per transaction, so that the writer is not
 //! blocked.
 
-use rusqlite::{Connection, params};
-
 use super::{
     Store, StoreError,
     row::{self, Read, int, micros},
+    sql::{Db, params},
     versions,
 };
 use model::{CommandId, TerminalId, Timestamp};
@@ -69,20 +68,21 @@ impl Store {
             pruned.commands.extend(step.commands);
         }
         self.write(|db| {
+            db.on_postgres("SELECT fold_activity(NULL)", ())?;
             // A destroyed lease is kept while a thread refers to it.
             db.execute(
                 "DELETE FROM leases WHERE word = 'destroyed'
                    AND NOT EXISTS (SELECT 1 FROM threads t WHERE t.lease_id = leases.lease_id)
                    AND NOT EXISTS (SELECT 1 FROM terminals t WHERE t.lease_id = leases.lease_id)",
-                [],
+                (),
             )?;
             db.execute(
                 "DELETE FROM sessions WHERE is_open = 0 AND session_id IN (
                    SELECT session_id FROM (
                      SELECT session_id, row_number() OVER (
-                       PARTITION BY thread_id ORDER BY created_at DESC, session_id DESC) AS position
-                     FROM sessions)
-                   WHERE position > ?1)",
+                       PARTITION BY thread_id ORDER BY created_at DESC, session_id DESC) AS place
+                     FROM sessions) AS placed
+                   WHERE place > ?1)",
                 [MAX_SESSIONS],
             )?;
             Ok(())
@@ -93,7 +93,7 @@ impl Store {
 }
 
 /// Returns the terminals that may exceed the retention.
-fn full_terminals(db: &Connection, keep: Retention) -> Result<Vec<TerminalId>, StoreError> {
+fn full_terminals(db: &Db, keep: Retention) -> Result<Vec<TerminalId>, StoreError> {
     let mut statement = db.prepare_cached(
         "SELECT terminal_id FROM terminals WHERE version > ?1
          UNION
@@ -106,7 +106,7 @@ fn full_terminals(db: &Connection, keep: Retention) -> Result<Vec<TerminalId>, S
 }
 
 fn prune_versions(
-    db: &Connection,
+    db: &Db,
     id: &TerminalId,
     keep: Retention,
     now: Timestamp,
@@ -129,7 +129,7 @@ fn prune_versions(
                 int(keep.versions.max(1)),
                 int(keep.max_versions.max(keep.versions).max(1)),
             ],
-            |row| row.get::<_, i64>("oldest").map(|oldest| u64::try_from(oldest).unwrap_or(0)),
+            |row| row.get::<i64>("oldest").map(|oldest| u64::try_from(oldest).unwrap_or(0)),
         )?;
     if oldest <= 1 {
         return Ok(0);
@@ -138,7 +138,7 @@ fn prune_versions(
 }
 
 fn prune_commands(
-    db: &Connection,
+    db: &Db,
     id: &TerminalId,
     keep: Retention,
 ) -> Result<Vec<(TerminalId, CommandId)>, StoreError> {

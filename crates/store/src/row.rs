@@ -1,43 +1,42 @@
 //! Conversions between columns and model types.
 
-use rusqlite::{Row, types::Type};
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::sql::{self, SqlRow};
 use model::Timestamp;
 
 /// The result of reading a row.
-pub(super) type Read<T> = rusqlite::Result<T>;
+pub(super) type Read<T> = sql::Result<T>;
 
-fn bad(column: &str, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
-    let source = std::io::Error::other(format!("column {column}: {error}"));
-    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(source))
+fn bad(column: &str, error: impl std::error::Error + Send + Sync + 'static) -> sql::Error {
+    sql::Error::BadValue { column: column.to_owned(), reason: error.into() }
 }
 
 /// Reads a time from a column of microseconds.
-pub(super) fn time(row: &Row<'_>, column: &str) -> Read<Timestamp> {
+pub(super) fn time(row: &SqlRow<'_>, column: &str) -> Read<Timestamp> {
     Timestamp::from_microsecond(row.get(column)?).map_err(|e| bad(column, e))
 }
 
 /// Reads a time that may be absent.
-pub(super) fn time_or_none(row: &Row<'_>, column: &str) -> Read<Option<Timestamp>> {
+pub(super) fn time_or_none(row: &SqlRow<'_>, column: &str) -> Read<Option<Timestamp>> {
     let micros: Option<i64> = row.get(column)?;
     micros.map(Timestamp::from_microsecond).transpose().map_err(|e| bad(column, e))
 }
 
 /// Reads an unsigned number.
-pub(super) fn count(row: &Row<'_>, column: &str) -> Read<u64> {
+pub(super) fn count(row: &SqlRow<'_>, column: &str) -> Read<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|e| bad(column, e))
 }
 
 /// Reads an unsigned number that may be absent.
-pub(super) fn count_or_none(row: &Row<'_>, column: &str) -> Read<Option<u64>> {
+pub(super) fn count_or_none(row: &SqlRow<'_>, column: &str) -> Read<Option<u64>> {
     let value: Option<i64> = row.get(column)?;
     value.map(u64::try_from).transpose().map_err(|e| bad(column, e))
 }
 
 /// Reads any type that parses from text, such as an id.
-pub(super) fn parsed<T>(row: &Row<'_>, column: &str) -> Read<T>
+pub(super) fn parsed<T>(row: &SqlRow<'_>, column: &str) -> Read<T>
 where
     T: std::str::FromStr,
     T::Err: std::error::Error + Send + Sync + 'static,
@@ -47,19 +46,19 @@ where
 }
 
 /// Reads a value that is stored as JSON.
-pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
+pub(super) fn json<T: DeserializeOwned>(row: &SqlRow<'_>, column: &str) -> Read<T> {
     let text: String = row.get(column)?;
     serde_json::from_str(&text).map_err(|e| bad(column, e))
 }
 
 /// Reads a unit variant that is stored as its name.
-pub(super) fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<T> {
+pub(super) fn word<T: DeserializeOwned>(row: &SqlRow<'_>, column: &str) -> Read<T> {
     let text: String = row.get(column)?;
     serde_json::from_value(serde_json::Value::String(text)).map_err(|e| bad(column, e))
 }
 
 /// Reads a unit variant that may be absent.
-pub(super) fn word_or_none<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Read<Option<T>> {
+pub(super) fn word_or_none<T: DeserializeOwned>(row: &SqlRow<'_>, column: &str) -> Read<Option<T>> {
     let text: Option<String> = row.get(column)?;
     let word = text.map(|text| serde_json::from_value(serde_json::Value::String(text)));
     word.transpose().map_err(|e| bad(column, e))

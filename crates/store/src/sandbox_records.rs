@@ -1,24 +1,25 @@
 //! Queries for sandboxes, each with its thread and lease.
 
-use rusqlite::{Connection, types::Value};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, leases,
     row::{self, micros, to_word},
-    sandboxes, threads,
+    sandboxes,
+    sql::{Db, SqlValue},
+    threads,
 };
 use model::{Lease, Moment, ProjectId, Sandbox, SandboxStatus, Thread, ThreadId, Timestamp};
 
 /// [`Sandbox::status`] in SQL: the status of a sandbox and its compute.
 const STATUS: &str = "CASE WHEN s.state = 'suspended' THEN 'suspended'
        WHEN l.word = 'paused' THEN 'paused'
-       WHEN l.desired = 'stopped' THEN iif(s.state = 'archived', 'archived', 'stopped')
+       WHEN l.desired = 'stopped' THEN 
+         CASE WHEN s.state = 'archived' THEN 'archived' ELSE 'stopped' END
        ELSE 'running' END";
 
 /// [`Sandbox::expiry`] in SQL: whether an action is due at the time `?1`. A test compares the two.
 const IS_DUE: &str = "s.expires_at <= ?1 AND NOT (
            (s.state IN ('paused', 'suspended') OR l.word = 'paused')
-           AND (s.on_expiry <> 'delete' OR NOT s.expires_while_paused))
+           AND (s.on_expiry <> 'delete' OR s.expires_while_paused = 0))
        OR l.updated_at + s.delete_after_stop_s * 1000000 <= ?1
            AND l.desired = 'stopped' AND l.word <> 'paused' AND s.state <> 'suspended'";
 
@@ -89,7 +90,7 @@ impl Store {
     pub async fn sandbox(&self, id: &ThreadId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let found = select(db, "s.thread_id = ?1 LIMIT 1", vec![text(id.as_str())])?;
+            let found = select(db, "s.thread_id = ?1 LIMIT 1", &[text(id.as_str())])?;
             Ok(found.into_iter().next())
         })
         .await
@@ -105,7 +106,7 @@ impl Store {
         let values = vec![text(project.as_str()), text(origin), text(name)];
         self.read(move |db| {
             let which = "s.project_id = ?1 AND s.origin = ?2 AND s.name = ?3 LIMIT 1";
-            Ok(select(db, which, values)?.into_iter().next())
+            Ok(select(db, which, &values)?.into_iter().next())
         })
         .await
     }
@@ -117,10 +118,10 @@ impl Store {
             let mut statement = db.prepare_cached(
                 "SELECT s.thread_id
                  FROM sandboxes s JOIN threads t USING (thread_id) JOIN leases l USING (lease_id)
-                 WHERE s.origin = ?1 AND s.auto_resume AND s.state IN ('paused', 'suspended')
+                 WHERE s.origin = ?1 AND s.auto_resume = 1 AND s.state IN ('paused', 'suspended')
                        AND l.desired = 'running'",
             )?;
-            let rows = statement.query_map([origin], |row| row::parsed(row, "thread_id"))?;
+            let rows = statement.query_map([&origin], |row| row::parsed(row, "thread_id"))?;
             Ok(rows.collect::<row::Read<_>>()?)
         })
         .await
@@ -129,7 +130,7 @@ impl Store {
     pub async fn sandbox_count(&self) -> Result<u64, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT count(*) AS count FROM sandboxes")?;
-            Ok(statement.query_row([], |row| row::count(row, "count"))?)
+            Ok(statement.query_row((), |row| row::count(row, "count"))?)
         })
         .await
     }
@@ -165,7 +166,7 @@ impl Store {
     ) -> Result<Page<SandboxRecord>, StoreError> {
         self.read(move |db| {
             let (which, values) = condition(&filter, order, &page);
-            let found = select(db, &which, values)?;
+            let found = select(db, &which, &values)?;
             Ok(Page::cut(found, page.limit, |record: &SandboxRecord| Cursor {
                 at: micros(record.row.started_at),
                 id: record.id().to_string(),
@@ -175,21 +176,21 @@ impl Store {
     }
 }
 
-fn text(value: &str) -> Value {
-    Value::Text(value.to_owned())
+fn text(value: &str) -> SqlValue {
+    SqlValue::Text(value.to_owned())
 }
 
 fn condition(
     filter: &SandboxFilter,
     order: SandboxOrder,
     page: &PageRequest,
-) -> (String, Vec<Value>) {
+) -> (String, Vec<SqlValue>) {
     let mut values = Vec::new();
-    let mut bind = |value: Value| {
+    let mut bind = |value: SqlValue| {
         values.push(value);
         format!("?{}", values.len())
     };
-    let mut all = vec!["1".to_owned()];
+    let mut all = vec!["1 = 1".to_owned()];
     match filter.purpose {
         SandboxPurpose::Client => all.push("s.build_id IS NULL".to_owned()),
         SandboxPurpose::Build => all.push("s.build_id IS NOT NULL".to_owned()),
@@ -205,11 +206,11 @@ fn condition(
         all.push(format!("s.template = {}", bind(text(template))));
     }
     if let Some(from) = filter.started_from {
-        all.push(format!("s.started_at >= {}", bind(Value::Integer(micros(from)))));
+        all.push(format!("s.started_at >= {}", bind(SqlValue::Integer(micros(from)))));
     }
     if !filter.statuses.is_empty() {
         let words: Vec<_> =
-            filter.statuses.iter().map(|status| bind(Value::Text(to_word(status)))).collect();
+            filter.statuses.iter().map(|status| bind(SqlValue::Text(to_word(status)))).collect();
         all.push(format!("({STATUS}) IN ({})", words.join(", ")));
     }
     for pairs in &filter.labels {
@@ -221,7 +222,7 @@ fn condition(
             })
             .collect();
         let alternatives =
-            if alternatives.is_empty() { "0".to_owned() } else { alternatives.join(" OR ") };
+            if alternatives.is_empty() { "1 = 0".to_owned() } else { alternatives.join(" OR ") };
         all.push(format!("EXISTS (SELECT 1 FROM json_each(s.labels) WHERE {alternatives})"));
     }
     let (beyond, direction) = match order {
@@ -229,10 +230,10 @@ fn condition(
         SandboxOrder::OldestFirst => (">", "ASC"),
     };
     if let Some(after) = &page.after {
-        let (at, id) = (bind(Value::Integer(after.at)), bind(text(&after.id)));
+        let (at, id) = (bind(SqlValue::Integer(after.at)), bind(text(&after.id)));
         all.push(format!("(s.started_at, s.thread_id) {beyond} ({at}, {id})"));
     }
-    let limit = bind(Value::Integer(i64::from(page.limit) + 1));
+    let limit = bind(SqlValue::Integer(i64::from(page.limit) + 1));
     let which = format!(
         "{} ORDER BY s.started_at {direction}, s.thread_id {direction} LIMIT {limit}",
         all.join(" AND ")
@@ -240,11 +241,7 @@ fn condition(
     (which, values)
 }
 
-fn select(
-    db: &Connection,
-    which: &str,
-    values: Vec<Value>,
-) -> Result<Vec<SandboxRecord>, StoreError> {
+fn select(db: &Db, which: &str, values: &[SqlValue]) -> Result<Vec<SandboxRecord>, StoreError> {
     let mut statement = db.prepare_cached(&format!(
         "SELECT s.*, t.lease_id, (
            SELECT last_active FROM sessions WHERE sessions.thread_id = s.thread_id
@@ -252,7 +249,7 @@ fn select(
          FROM sandboxes s JOIN threads t USING (thread_id) JOIN leases l USING (lease_id)
          WHERE {which}"
     ))?;
-    let rows = statement.query_map(rusqlite::params_from_iter(values), |row| {
+    let rows = statement.query_map(values, |row| {
         let last_active: Option<String> = row.get("last_active")?;
         let last_active = match last_active {
             Some(_) => Some(row::json::<Moment>(row, "last_active")?.at),

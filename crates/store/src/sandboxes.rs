@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
-
 use super::{
     Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json, to_word},
+    sql::{self, Db, OptionalExtension, SqlRow, named_params},
 };
 use model::{Sandbox, Thread, ThreadId};
 
 /// Migrates sandboxes that are stored as labels of threads into rows.
-pub(super) const FROM_LABELS: &str = include_str!("migrations/sandbox_labels.sql");
+const FROM_LABELS: &str = include_str!("migrations/sandbox_labels.sql");
 /// Migrates lifetimes that are stored among the values of an API into their column.
 pub(super) const LIFETIMES: &str = include_str!("migrations/sandbox_lifetime.sql");
 
@@ -19,30 +18,42 @@ impl Store {
     /// Saves a sandbox. Refused if the stored sandbox was changed since it was read.
     pub async fn save_sandbox(&self, next: &Sandbox) -> Result<Sandbox, StoreError> {
         let next = next.clone();
-        self.write(move |db| save(db, next)).await
+        self.write(move |db| save(db, next.clone())).await
     }
 }
 
-fn sandbox(db: &Connection, id: &ThreadId) -> Result<Option<Sandbox>, StoreError> {
+fn sandbox(db: &Db, id: &ThreadId) -> Result<Option<Sandbox>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM sandboxes WHERE thread_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
+/// Creates the sandboxes that are stored as labels of threads.
+pub(super) fn move_labels(db: &Db) -> Result<(), StoreError> {
+    match db {
+        Db::Sqlite(_) => Ok(db.execute_batch(FROM_LABELS)?),
+        Db::Postgres(_) => {
+            let what = "the bundle of a project".to_owned();
+            let reason =
+                "it is from a version without sandboxes; import it into a server that uses \
+                          SQLite, and export it again"
+                    .to_owned();
+            Err(StoreError::Damaged { what, reason })
+        }
+    }
+}
+
 /// Returns all sandboxes of a project.
-pub(super) fn of_project(
-    db: &Connection,
-    project: &model::ProjectId,
-) -> Result<Vec<Sandbox>, StoreError> {
+pub(super) fn of_project(db: &Db, project: &model::ProjectId) -> Result<Vec<Sandbox>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM sandboxes WHERE project_id = ?1")?;
     let rows = statement.query_map([project.as_str()], from_row)?;
     Ok(rows.collect::<Read<_>>()?)
 }
 
 /// Inserts a sandbox in the transaction that inserted its thread.
-pub(super) fn insert(db: &Connection, sandbox: &Sandbox) -> Result<(), StoreError> {
+pub(super) fn insert(db: &Db, sandbox: &Sandbox) -> Result<(), StoreError> {
     let added = db
         .prepare_cached(
-            "INSERT INTO sandboxes (thread_id, project_id, name, origin, template, build_id, user, home,
+            "INSERT INTO sandboxes (thread_id, project_id, name, origin, template, build_id, \"user\", home,
                     state, started_at, lifetime_s, expires_at, on_expiry, expires_while_paused,
                     delete_after_stop_s, auto_resume, port_access, labels, extra, created_at,
                     updated_at, revision)
@@ -77,12 +88,12 @@ pub(super) fn insert(db: &Connection, sandbox: &Sandbox) -> Result<(), StoreErro
     added.map(drop).map_err(|error| taken(error, sandbox))
 }
 
-fn save(db: &Connection, mut next: Sandbox) -> Result<Sandbox, StoreError> {
+fn save(db: &Db, mut next: Sandbox) -> Result<Sandbox, StoreError> {
     let read = next.revision;
     next.revision += 1;
     let changed = db
         .prepare_cached(
-            "UPDATE sandboxes SET name = :name, template = :template, user = :user, home = :home,
+            "UPDATE sandboxes SET name = :name, template = :template, \"user\" = :user, home = :home,
                     state = :state, started_at = :started, lifetime_s = :lifetime, expires_at = :expires,
                     on_expiry = :on_expiry, expires_while_paused = :while_paused,
                     delete_after_stop_s = :after_stop, auto_resume = :auto_resume,
@@ -126,7 +137,7 @@ fn save(db: &Connection, mut next: Sandbox) -> Result<Sandbox, StoreError> {
 }
 
 /// Moves the sandbox of a thread, if there is one, to the thread's project.
-pub(super) fn move_to_project(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
+pub(super) fn move_to_project(db: &Db, thread: &Thread) -> Result<(), StoreError> {
     let Some(mut moved) = sandbox(db, &thread.thread_id)? else { return Ok(()) };
     moved.project_id = thread.project_id.clone();
     db.prepare_cached(
@@ -138,16 +149,21 @@ pub(super) fn move_to_project(db: &Connection, thread: &Thread) -> Result<(), St
 }
 
 /// Adds the sandbox's name to the error that it is taken.
-fn taken(error: rusqlite::Error, sandbox: &Sandbox) -> StoreError {
+fn taken(error: sql::Error, sandbox: &Sandbox) -> StoreError {
     match (StoreError::from(error), &sandbox.name) {
-        (StoreError::Exists { what }, Some(name)) if what.contains("sandboxes.name") => {
+        (StoreError::Exists { what }, Some(name)) if is_name(&what) => {
             StoreError::Exists { what: format!("a sandbox with the name {name}") }
         }
         (other, _) => other,
     }
 }
 
-pub(super) fn from_row(row: &Row<'_>) -> Read<Sandbox> {
+/// Whether the violated constraint is the one of names, as either database reports it.
+fn is_name(constraint: &str) -> bool {
+    constraint.contains("sandboxes.name") || constraint.contains("sandboxes_by_name")
+}
+
+pub(super) fn from_row(row: &SqlRow<'_>) -> Read<Sandbox> {
     checksum::verify(row, "a sandbox")?;
     let build_id: Option<String> = row.get("build_id")?;
     Ok(Sandbox {

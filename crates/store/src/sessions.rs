@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
 };
 use model::{ChatSession, Moment, SessionEvent, SessionId, ThreadId};
 
@@ -51,7 +50,7 @@ impl Store {
             SessionFilter::Ended => Some(false),
         };
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MAX, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM sessions WHERE (?1 IS NULL OR is_open = ?1)
                    AND (created_at, session_id) < (?2, ?3)
@@ -73,7 +72,7 @@ impl Store {
     pub async fn open_sessions(&self) -> Result<Vec<ChatSession>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT * FROM sessions WHERE is_open = 1")?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -95,21 +94,18 @@ impl Store {
     }
 }
 
-pub(super) fn session(db: &Connection, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
+pub(super) fn session(db: &Db, id: &SessionId) -> Result<Option<ChatSession>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM sessions WHERE session_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-pub(super) fn open_session(
-    db: &Connection,
-    thread: &ThreadId,
-) -> Result<Option<ChatSession>, StoreError> {
+pub(super) fn open_session(db: &Db, thread: &ThreadId) -> Result<Option<ChatSession>, StoreError> {
     let mut statement =
         db.prepare_cached("SELECT * FROM sessions WHERE thread_id = ?1 AND is_open = 1")?;
     Ok(statement.query_row([thread.as_str()], from_row).optional()?)
 }
 
-pub(super) fn insert(db: &Connection, session: &ChatSession) -> Result<(), StoreError> {
+pub(super) fn insert(db: &Db, session: &ChatSession) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO sessions (session_id, thread_id, terminal_id, is_open, state, policy,
                                created, last_active, ran_before_us, created_at, revision)
@@ -132,7 +128,7 @@ pub(super) fn insert(db: &Connection, session: &ChatSession) -> Result<(), Store
     Ok(())
 }
 
-pub(super) fn save(db: &Connection, mut next: ChatSession) -> Result<ChatSession, StoreError> {
+pub(super) fn save(db: &Db, mut next: ChatSession) -> Result<ChatSession, StoreError> {
     let read = next.revision;
     next.revision += 1;
     let changed = db
@@ -165,7 +161,7 @@ pub(super) fn save(db: &Connection, mut next: ChatSession) -> Result<ChatSession
 
 /// Touches a session if it is open. A session that has ended stays ended, which is not an error for the
 /// caller.
-pub(super) fn touch(db: &Connection, id: &SessionId, now: Moment) -> Result<(), StoreError> {
+pub(super) fn touch(db: &Db, id: &SessionId, now: Moment) -> Result<(), StoreError> {
     let Some(before) = session(db, id)? else { return Ok(()) };
     if now.since(&before.last_active).is_zero() {
         return Ok(());
@@ -176,7 +172,7 @@ pub(super) fn touch(db: &Connection, id: &SessionId, now: Moment) -> Result<(), 
     Ok(())
 }
 
-fn from_row(row: &Row<'_>) -> Read<ChatSession> {
+fn from_row(row: &SqlRow<'_>) -> Read<ChatSession> {
     checksum::verify(row, "a session")?;
     Ok(ChatSession {
         session_id: row::parsed(row, "session_id")?,

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, Row, named_params, params, types::ValueRef};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, micros, to_json},
+    sql::{OptionalExtension, SqlRow, ValueRef, named_params, params},
 };
 use model::{Moment, ShareId, TerminalId, Timestamp};
 
@@ -87,7 +86,7 @@ impl Store {
                 "SELECT shares.* FROM shares JOIN terminals USING (terminal_id)
                  WHERE revoked_at IS NULL AND is_open = 1",
             )?;
-            let rows = statement.query_map([], |row| Ok((from_row(row)?, row.get("hash")?)))?;
+            let rows = statement.query_map((), |row| Ok((from_row(row)?, row.get("hash")?)))?;
             let mut shares: Vec<(Share, _)> = rows.collect::<Read<_>>()?;
             shares.retain(|(share, _)| !share.left(&now).is_zero());
             Ok(shares)
@@ -103,7 +102,7 @@ impl Store {
     ) -> Result<Page<Share>, StoreError> {
         let terminal = terminal.cloned();
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MAX, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MAX, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT shares.* FROM shares JOIN terminals USING (terminal_id)
                  WHERE (:terminal IS NULL OR terminal_id = :terminal) AND is_open = 1
@@ -141,13 +140,13 @@ impl Store {
     }
 }
 
-fn from_row(row: &Row<'_>) -> Read<Share> {
+fn from_row(row: &SqlRow<'_>) -> Read<Share> {
     checksum::verify(row, "a share")?;
     Ok(Share {
         share_id: row::parsed(row, "share_id")?,
         terminal_id: row::parsed(row, "terminal_id")?,
         name: row.get("name")?,
-        created: match row.get_ref("created")? {
+        created: match row.value("created")? {
             ValueRef::Null => Moment::wall(row::time(row, "created_at")?),
             _ => row::json(row, "created")?,
         },

@@ -1,20 +1,20 @@
 //! Templates of compatible APIs, each with its builds and tags in one row.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{
     Store, StoreError,
     row::{self, Read, to_json},
+    sql::{Db, OptionalExtension, ParameterList, params},
 };
 use model::{Template, TemplateId};
 
 impl Store {
-    /// Creates or changes the template with this name in an API. `change` runs inside the transaction.
+    /// Creates or changes the template with this name in an API. `change` runs inside the transaction, which may be
+    /// repeated.
     pub async fn put_template<T: Send + 'static>(
         &self,
         owner: &str,
         name: &str,
-        change: impl FnOnce(Option<Template>) -> (Template, T) + Send + 'static,
+        change: impl Fn(Option<Template>) -> (Template, T) + Send + 'static,
     ) -> Result<T, StoreError> {
         let (owner, name) = (owner.to_owned(), name.to_owned());
         self.write(move |db| {
@@ -29,7 +29,7 @@ impl Store {
     pub async fn change_template<T: Send + 'static>(
         &self,
         id: &TemplateId,
-        change: impl FnOnce(&mut Template) -> T + Send + 'static,
+        change: impl Fn(&mut Template) -> T + Send + 'static,
     ) -> Result<Option<T>, StoreError> {
         let id = id.clone();
         self.write(move |db| {
@@ -49,7 +49,7 @@ impl Store {
         self.read(move |db| {
             let which = "owner = ?1 AND (template_id = ?2 OR name = ?2)
                          ORDER BY template_id = ?2 DESC LIMIT 1";
-            find(db, which, [owner, name])
+            find(db, which, [&owner, &name])
         })
         .await
     }
@@ -59,7 +59,7 @@ impl Store {
         self.read(|db| {
             let mut statement =
                 db.prepare_cached("SELECT body FROM templates ORDER BY template_id")?;
-            let rows = statement.query_map([], |row| row::json(row, "body"))?;
+            let rows = statement.query_map((), |row| row::json(row, "body"))?;
             Ok(rows.collect::<Read<_>>()?)
         })
         .await
@@ -76,16 +76,12 @@ impl Store {
     }
 }
 
-fn find(
-    db: &Connection,
-    which: &str,
-    values: impl rusqlite::Params,
-) -> Result<Option<Template>, StoreError> {
+fn find(db: &Db, which: &str, values: impl ParameterList) -> Result<Option<Template>, StoreError> {
     let mut statement = db.prepare_cached(&format!("SELECT body FROM templates WHERE {which}"))?;
     Ok(statement.query_row(values, |row| row::json(row, "body")).optional()?)
 }
 
-fn write(db: &Connection, template: &Template) -> Result<(), StoreError> {
+fn write(db: &Db, template: &Template) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO templates (template_id, owner, name, body) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (template_id) DO UPDATE SET body = excluded.body",
@@ -112,7 +108,8 @@ mod tests {
         let put = async |id: &str| {
             let id: TemplateId = id.parse().unwrap();
             let change = move |old: Option<Template>| {
-                let mut template = old.unwrap_or_else(|| Template::new(id, "e2b", "name", at));
+                let mut template =
+                    old.unwrap_or_else(|| Template::new(id.clone(), "e2b", "name", at));
                 let count = template.builds.len();
                 template.add(Build::new(format!("b{count}").parse().unwrap(), vec![], at));
                 (template, count)

@@ -1,11 +1,10 @@
 //! Terminals, without the history of their states.
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
     removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
     versions,
 };
 use model::{Terminal, TerminalEvent, TerminalId, TerminalStatus, ThreadId, Timestamp};
@@ -38,7 +37,7 @@ impl Store {
     ) -> Result<Page<Terminal>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM terminals WHERE thread_id = ?1 AND is_open = 1
                    AND (created_at, terminal_id) > (?2, ?3)
@@ -59,7 +58,7 @@ impl Store {
     /// Returns the open terminals of all threads, oldest first.
     pub async fn terminals(&self, page: PageRequest) -> Result<Page<Terminal>, StoreError> {
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM terminals WHERE is_open = 1
                    AND (created_at, terminal_id) > (?1, ?2)
@@ -91,9 +90,9 @@ impl Store {
     pub async fn live_terminals(&self) -> Result<Vec<Terminal>, StoreError> {
         self.read(|db| {
             let mut statement = db.prepare_cached(
-                "SELECT * FROM terminals WHERE is_open = 1 AND status ->> 'status' = 'live'",
+                "SELECT * FROM terminals WHERE is_open = 1 AND json_extract(status, '$.status') = 'live'",
             )?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -103,7 +102,7 @@ impl Store {
         self.read(|db| {
             let mut statement =
                 db.prepare_cached("SELECT terminal_id FROM terminals WHERE is_open = 1")?;
-            let rows = statement.query_map([], |row| row::parsed(row, "terminal_id"))?;
+            let rows = statement.query_map((), |row| row::parsed(row, "terminal_id"))?;
             Ok(rows.collect::<Read<_>>()?)
         })
         .await
@@ -169,26 +168,37 @@ impl Store {
     }
 }
 
-pub(super) fn terminal(db: &Connection, id: &TerminalId) -> Result<Option<Terminal>, StoreError> {
+pub(super) fn terminal(db: &Db, id: &TerminalId) -> Result<Option<Terminal>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM terminals WHERE terminal_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
-pub(super) fn require(db: &Connection, id: &TerminalId) -> Result<Terminal, StoreError> {
+pub(super) fn require(db: &Db, id: &TerminalId) -> Result<Terminal, StoreError> {
     terminal(db, id)?.ok_or_else(|| StoreError::missing("terminal", id))
 }
 
 /// Removes a terminal's rows. Contents that other terminals share stay.
-pub(super) fn delete(db: &Connection, id: &TerminalId) -> Result<(), StoreError> {
+pub(super) fn delete(db: &Db, id: &TerminalId) -> Result<(), StoreError> {
     versions::remove_all(db, id)?;
     db.prepare_cached("DELETE FROM terminals WHERE terminal_id = ?1")?.execute([id.as_str()])?;
     Ok(())
 }
 
-pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreError> {
+pub(super) fn insert(db: &Db, terminal: &Terminal) -> Result<(), StoreError> {
     // History of a missing terminal row is stale, and its version numbers would conflict with new ones.
     if terminal.version == 0 {
         versions::remove_all(db, &terminal.terminal_id)?;
+    }
+    // Checked first: in PostgreSQL, a refused statement ends the transaction.
+    let thread = db
+        .prepare_cached("SELECT 1 FROM threads WHERE thread_id = ?1")?
+        .query_row([terminal.thread_id.as_str()], |_| Ok(()))
+        .optional()?;
+    if thread.is_none() {
+        return Err(StoreError::missing("thread", &terminal.thread_id));
+    }
+    if leases::lease(db, &terminal.lease_id)?.is_none() {
+        return Err(StoreError::missing("lease", &terminal.lease_id));
     }
     let result = db
         .prepare_cached(
@@ -221,16 +231,6 @@ pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreEr
         });
     match result.map_err(StoreError::from) {
         Err(StoreError::Exists { .. }) => {
-            let thread = db
-                .prepare_cached("SELECT 1 FROM threads WHERE thread_id = ?1")?
-                .query_row([terminal.thread_id.as_str()], |_| Ok(()))
-                .optional()?;
-            if thread.is_none() {
-                return Err(StoreError::missing("thread", &terminal.thread_id));
-            }
-            if leases::lease(db, &terminal.lease_id)?.is_none() {
-                return Err(StoreError::missing("lease", &terminal.lease_id));
-            }
             let noun = if terminal.is_default { "default terminal of thread" } else { "terminal" };
             let id: &str = if terminal.is_default {
                 terminal.thread_id.as_str()
@@ -243,7 +243,7 @@ pub(super) fn insert(db: &Connection, terminal: &Terminal) -> Result<(), StoreEr
     }
 }
 
-fn from_row(row: &Row<'_>) -> Read<Terminal> {
+fn from_row(row: &SqlRow<'_>) -> Read<Terminal> {
     checksum::verify(row, "a terminal")?;
     Ok(Terminal {
         terminal_id: row::parsed(row, "terminal_id")?,

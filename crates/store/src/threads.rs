@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum, leases,
     removals::{self, DeletedRows},
     row::{self, Read, int, micros, to_json, to_word},
-    sandboxes, sessions, terminals,
+    sandboxes, sessions,
+    sql::{Db, OptionalExtension, SqlRow, named_params, params},
+    terminals,
 };
 use model::{
     ChatSession, Env, Lease, LeaseEvent, LeaseId, LeaseState, Message, Moment, ProjectId, Sandbox,
@@ -92,7 +92,7 @@ impl Store {
         page: PageRequest,
     ) -> Result<Page<Thread>, StoreError> {
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
             let project = filter.project_id.as_ref().map(ProjectId::as_str);
             // Two statements, so that each has its own index.
             let sql = if project.is_some() {
@@ -168,7 +168,7 @@ impl Store {
         &self,
         id: &ThreadId,
         now: Timestamp,
-        change: impl FnOnce(&mut Env) + Send + 'static,
+        change: impl Fn(&mut Env) + Send + 'static,
     ) -> Result<bool, StoreError> {
         let id = id.clone();
         self.write(move |db| {
@@ -226,7 +226,7 @@ impl Store {
     ) -> Result<Page<Message>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let after = page.after.unwrap_or(Cursor { at: i64::MIN, id: String::new() });
+            let after = page.after.clone().unwrap_or(Cursor { at: i64::MIN, id: String::new() });
             let mut statement = db.prepare_cached(
                 "SELECT * FROM messages WHERE thread_id = ?1 AND (at, message_id) > (?2, ?3)
                  ORDER BY at, message_id LIMIT ?4",
@@ -251,17 +251,13 @@ impl Store {
     }
 }
 
-pub(super) fn thread(db: &Connection, id: &ThreadId) -> Result<Option<Thread>, StoreError> {
+pub(super) fn thread(db: &Db, id: &ThreadId) -> Result<Option<Thread>, StoreError> {
     let mut statement = db.prepare_cached("SELECT * FROM threads WHERE thread_id = ?1")?;
     Ok(statement.query_row([id.as_str()], from_row).optional()?)
 }
 
 /// Removes a thread, its session, terminals, history and messages.
-pub(super) fn delete(
-    db: &Connection,
-    id: &ThreadId,
-    at: Timestamp,
-) -> Result<DeletedRows, StoreError> {
+pub(super) fn delete(db: &Db, id: &ThreadId, at: Timestamp) -> Result<DeletedRows, StoreError> {
     let thread = thread(db, id)?.ok_or_else(|| StoreError::missing("thread", id))?;
     let mut statement =
         db.prepare_cached("SELECT terminal_id, lease_id FROM terminals WHERE thread_id = ?1")?;
@@ -286,7 +282,7 @@ pub(super) fn delete(
     Ok(DeletedRows { terminals, leases: unused, removals: Vec::new() })
 }
 
-fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
+fn open_chain(db: &Db, first: &FirstUse) -> Result<Chain, StoreError> {
     let thread_is_new = thread(db, &first.thread_id)?.is_none();
     let thread = ensure_thread(db, first)?;
     let lease = ensure_lease(db, &thread, first)?;
@@ -320,7 +316,7 @@ fn open_chain(db: &Connection, first: &FirstUse) -> Result<Chain, StoreError> {
 }
 
 /// Returns the thread, creating it if it does not exist.
-fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError> {
+fn ensure_thread(db: &Db, first: &FirstUse) -> Result<Thread, StoreError> {
     if let Some(thread) = thread(db, &first.thread_id)? {
         return Ok(thread);
     }
@@ -342,6 +338,9 @@ fn ensure_thread(db: &Connection, first: &FirstUse) -> Result<Thread, StoreError
                 .filter(|lease| lease.desired != model::Desired::Destroyed)
                 .ok_or_else(|| StoreError::missing("lease", shared))?;
             same_provider(&choices, &lease.provider, shared)?;
+            // A transaction that releases the lease at the same time conflicts with this one.
+            db.prepare_cached("UPDATE leases SET updated_at = updated_at WHERE lease_id = ?1")?
+                .execute([shared.as_str()])?;
             Some(lease.provider)
         }
         None => choices.provider,
@@ -386,7 +385,7 @@ fn same_provider(
     }
 }
 
-fn project_exists(db: &Connection, id: &ProjectId) -> Result<(), StoreError> {
+fn project_exists(db: &Db, id: &ProjectId) -> Result<(), StoreError> {
     db.prepare_cached("SELECT 1 FROM projects WHERE project_id = ?1")?
         .query_row([id.as_str()], |_| Ok(()))
         .optional()?
@@ -394,7 +393,7 @@ fn project_exists(db: &Connection, id: &ProjectId) -> Result<(), StoreError> {
 }
 
 /// Returns the thread's lease, creating or reviving it under the id in the thread's row.
-fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Lease, StoreError> {
+fn ensure_lease(db: &Db, thread: &Thread, first: &FirstUse) -> Result<Lease, StoreError> {
     if let Some(lease) = leases::lease(db, &thread.lease_id)? {
         if lease.state == LeaseState::Destroyed {
             return leases::save(db, lease.apply(LeaseEvent::Revived)?);
@@ -409,11 +408,7 @@ fn ensure_lease(db: &Connection, thread: &Thread, first: &FirstUse) -> Result<Le
 }
 
 /// Returns the thread's default terminal, creating it under the id in the thread's row.
-fn ensure_terminal(
-    db: &Connection,
-    thread: &Thread,
-    first: &FirstUse,
-) -> Result<Terminal, StoreError> {
+fn ensure_terminal(db: &Db, thread: &Thread, first: &FirstUse) -> Result<Terminal, StoreError> {
     if let Some(terminal) = terminals::terminal(db, &thread.terminal_id)? {
         if terminal.status != TerminalStatus::Closed {
             return Ok(terminal);
@@ -435,7 +430,7 @@ fn ensure_terminal(
 }
 
 /// Applies changed settings to a thread. Its open session gets the new policy.
-fn change(db: &Connection, mut thread: Thread, first: &FirstUse) -> Result<Thread, StoreError> {
+fn change(db: &Db, mut thread: Thread, first: &FirstUse) -> Result<Thread, StoreError> {
     let choices = first.choices.clone();
     let refused = |event| {
         let noun = format!("thread {}", first.thread_id);
@@ -506,7 +501,7 @@ fn change(db: &Connection, mut thread: Thread, first: &FirstUse) -> Result<Threa
     Ok(thread)
 }
 
-fn insert(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
+fn insert(db: &Db, thread: &Thread) -> Result<(), StoreError> {
     db.prepare_cached(
         "INSERT INTO threads (thread_id, project_id, terminal_id, lease_id, provider, policy, env,
                               cwd, labels, created_at, updated_at, revision)
@@ -530,7 +525,7 @@ fn insert(db: &Connection, thread: &Thread) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn from_row(row: &Row<'_>) -> Read<Thread> {
+fn from_row(row: &SqlRow<'_>) -> Read<Thread> {
     checksum::verify(row, "a thread")?;
     Ok(Thread {
         thread_id: row::parsed(row, "thread_id")?,

@@ -1,10 +1,9 @@
 //! Access tokens. Only a hash of each is stored.
 
-use rusqlite::{Row, params};
-
 use super::{
     Store, StoreError, checksum,
     row::{self, Read, micros},
+    sql::{SqlRow, params},
 };
 use model::{Timestamp, TokenId};
 
@@ -67,7 +66,7 @@ impl Store {
         self.read(|db| {
             let mut statement =
                 db.prepare_cached("SELECT * FROM tokens ORDER BY created_at, token_id LIMIT 1000")?;
-            Ok(statement.query_map([], from_row)?.collect::<Read<_>>()?)
+            Ok(statement.query_map((), from_row)?.collect::<Read<_>>()?)
         })
         .await
     }
@@ -90,7 +89,7 @@ impl Store {
     }
 }
 
-fn from_row(row: &Row<'_>) -> Read<Token> {
+fn from_row(row: &SqlRow<'_>) -> Read<Token> {
     checksum::verify(row, "a token")?;
     Ok(Token {
         token_id: row::parsed(row, "token_id")?,

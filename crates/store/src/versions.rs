@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::{
     Cursor, Page, PageRequest, Store, StoreError, checksum,
     row::{self, Read, int, micros, to_json},
+    sql::{Db, OptionalExtension, params},
 };
 use model::{Cause, StateVersion, TerminalId, TerminalState, Timestamp};
 
@@ -103,7 +102,7 @@ impl Store {
                     changed: vec![],
                     removed: vec![],
                     cwd,
-                    env_delta: Some(env_delta),
+                    env_delta: Some(env_delta.clone()),
                     at,
                 },
             )?;
@@ -138,11 +137,11 @@ impl Store {
                 &to,
                 &StateChange {
                     expected: 0,
-                    cause: Cause::Fork { from, version },
+                    cause: Cause::Fork { from: from.clone(), version },
                     changed: vec![],
                     removed: vec![],
                     cwd,
-                    env_delta: Some(env_delta),
+                    env_delta: Some(env_delta.clone()),
                     at,
                 },
             )?;
@@ -190,9 +189,9 @@ impl Store {
     ) -> Result<Page<StateVersion>, StoreError> {
         let id = id.clone();
         self.read(move |db| {
-            let before = page.after.map_or(i64::MAX, |cursor| cursor.at);
+            let before = page.after.as_ref().map_or(i64::MAX, |cursor| cursor.at);
             let mut statement = db.prepare_cached(
-                "SELECT v.*, (SELECT json_group_array(name) FROM terminal_sections s
+                "SELECT v.*, (SELECT string_agg(name, '/') FROM terminal_sections s
                               WHERE s.terminal_id = v.terminal_id AND s.version = v.version)
                              AS changed
                  FROM terminal_versions v WHERE terminal_id = ?1 AND version < ?2
@@ -207,7 +206,7 @@ impl Store {
                         cwd: row.get("cwd")?,
                         cause: row::json(row, "cause")?,
                         at: row::time(row, "at")?,
-                        changed: row::json(row, "changed")?,
+                        changed: names(row.get("changed")?),
                     })
                 },
             )?;
@@ -220,8 +219,15 @@ impl Store {
     }
 }
 
+/// Splits the names of sections, which contain no slash.
+fn names(joined: Option<String>) -> Vec<String> {
+    let mut names: Vec<_> = joined.iter().flat_map(|it| it.split('/')).map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
 /// Returns the current version of a terminal.
-fn current(db: &Connection, id: &TerminalId) -> Result<u64, StoreError> {
+fn current(db: &Db, id: &TerminalId) -> Result<u64, StoreError> {
     db.prepare_cached("SELECT version FROM terminals WHERE terminal_id = ?1")?
         .query_row([id.as_str()], |row| row::count(row, "version"))
         .optional()?
@@ -229,16 +235,12 @@ fn current(db: &Connection, id: &TerminalId) -> Result<u64, StoreError> {
 }
 
 /// Adds a version with its changes.
-pub(super) fn add(
-    db: &Connection,
-    id: &TerminalId,
-    change: &StateChange,
-) -> Result<u64, StoreError> {
+pub(super) fn add(db: &Db, id: &TerminalId, change: &StateChange) -> Result<u64, StoreError> {
     let next = append(db, id, change)?;
     for section in &change.changed {
         db.prepare_cached(
             "INSERT INTO blobs (hash, refs, size, encoding, bytes) VALUES (?1, 1, ?2, ?3, ?4)
-             ON CONFLICT (hash) DO UPDATE SET refs = refs + 1",
+             ON CONFLICT (hash) DO UPDATE SET refs = blobs.refs + 1",
         )?
         .execute(params![
             section.hash,
@@ -255,7 +257,7 @@ pub(super) fn add(
 }
 
 /// Raises the terminal's version by one and adds its row, without sections.
-fn append(db: &Connection, id: &TerminalId, change: &StateChange) -> Result<u64, StoreError> {
+fn append(db: &Db, id: &TerminalId, change: &StateChange) -> Result<u64, StoreError> {
     let next = change.expected + 1;
     let raised = db
         .prepare_cached(
@@ -290,7 +292,7 @@ fn append(db: &Connection, id: &TerminalId, change: &StateChange) -> Result<u64,
 }
 
 fn set(
-    db: &Connection,
+    db: &Db,
     id: &TerminalId,
     version: u64,
     name: &str,
@@ -303,13 +305,13 @@ fn set(
     Ok(())
 }
 
-fn retain(db: &Connection, hash: &[u8; 32]) -> Result<(), StoreError> {
+fn retain(db: &Db, hash: &[u8; 32]) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE blobs SET refs = refs + 1 WHERE hash = ?1")?.execute([hash])?;
     Ok(())
 }
 
 /// Drops one reference to a content and removes it after the last one.
-fn release(db: &Connection, hash: &[u8; 32]) -> Result<(), StoreError> {
+fn release(db: &Db, hash: &[u8; 32]) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE blobs SET refs = refs - 1 WHERE hash = ?1")?.execute([hash])?;
     db.prepare_cached("DELETE FROM blobs WHERE hash = ?1 AND refs <= 0")?.execute([hash])?;
     Ok(())
@@ -317,7 +319,7 @@ fn release(db: &Connection, hash: &[u8; 32]) -> Result<(), StoreError> {
 
 /// Returns the working directory and the hash of every section at a version.
 fn hashes(
-    db: &Connection,
+    db: &Db,
     id: &TerminalId,
     version: u64,
 ) -> Result<(String, BTreeMap<String, [u8; 32]>), StoreError> {
@@ -332,8 +334,11 @@ fn hashes(
         .optional()?
         .ok_or_else(|| StoreError::missing(&format!("version {version} of terminal"), id))?;
     let mut statement = db.prepare_cached(
-        "SELECT name, hash, max(version) FROM terminal_sections
-         WHERE terminal_id = ?1 AND version <= ?2 GROUP BY name",
+        "SELECT s.name, s.hash
+         FROM (SELECT name, max(version) AS version FROM terminal_sections
+               WHERE terminal_id = ?1 AND version <= ?2 GROUP BY name) AS latest
+         JOIN terminal_sections s
+           ON s.terminal_id = ?1 AND s.name = latest.name AND s.version = latest.version",
     )?;
     let rows = statement
         .query_map(params![id.as_str(), int(version)], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -348,7 +353,7 @@ fn hashes(
 }
 
 /// Returns a content after checking its hash.
-pub(super) fn content(db: &Connection, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
+pub(super) fn content(db: &Db, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
     let (size, compressed, bytes): (i64, bool, Vec<u8>) = db
         .prepare_cached("SELECT size, encoding, bytes FROM blobs WHERE hash = ?1")?
         .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -371,11 +376,7 @@ fn damaged(hash: &[u8; 32], reason: &str) -> StoreError {
 
 /// Removes the versions before `oldest` and sections that no later version needs. Returns the number of
 /// removed versions.
-pub(super) fn remove_before(
-    db: &Connection,
-    id: &TerminalId,
-    oldest: u64,
-) -> Result<u64, StoreError> {
+pub(super) fn remove_before(db: &Db, id: &TerminalId, oldest: u64) -> Result<u64, StoreError> {
     let removed = db
         .prepare_cached("DELETE FROM terminal_versions WHERE terminal_id = ?1 AND version < ?2")?
         .execute(params![id.as_str(), int(oldest)])?;
@@ -394,7 +395,7 @@ pub(super) fn remove_before(
 }
 
 /// Removes every version of a terminal.
-pub(super) fn remove_all(db: &Connection, id: &TerminalId) -> Result<(), StoreError> {
+pub(super) fn remove_all(db: &Db, id: &TerminalId) -> Result<(), StoreError> {
     let mut statement =
         db.prepare_cached("DELETE FROM terminal_sections WHERE terminal_id = ?1 RETURNING hash")?;
     let rows = statement.query_map([id.as_str()], |row| row.get(0))?;

@@ -13,10 +13,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{check::Checked, checkpoint::Checkpointer, connect::connect, error::StoreError};
+use super::{
+    check::Checked, checkpoint::Checkpointer, connect::connect, error::StoreError, sql::Db,
+};
 
 /// The length of the queue; further callers wait for a free slot.
 const QUEUE_LENGTH: usize = 1024;
@@ -24,11 +25,12 @@ const QUEUE_LENGTH: usize = 1024;
 /// The number of jobs per commit.
 const MAX_BATCH: usize = 256;
 
-/// The statements of one transaction. Boxed, so that what runs them is compiled once for each type of result.
-pub(super) type Statements<T> = Box<dyn FnOnce(&Connection) -> Result<T, StoreError> + Send>;
+/// The statements of one transaction, which may be repeated. Boxed, so that what runs them is compiled once for each
+/// type of result.
+pub(super) type Statements<T> = Box<dyn Fn(&Db) -> Result<T, StoreError> + Send>;
 
 /// A change that runs inside the transaction.
-type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> JobOutcome + Send>;
+type Job = Box<dyn FnOnce(Result<&Db, StoreError>) -> JobOutcome + Send>;
 
 /// The result of a job, and how to reply to its caller.
 struct JobOutcome {
@@ -64,7 +66,7 @@ impl Writer {
     /// Starts the writer on an open connection.
     pub(super) fn start(
         path: PathBuf,
-        connection: Connection,
+        connection: Db,
         health: watch::Sender<StoreHealth>,
         counts: std::sync::Arc<WriterCounts>,
         checked: Checked,
@@ -102,7 +104,7 @@ impl Writer {
 
 struct Work {
     path: PathBuf,
-    connection: Option<Connection>,
+    connection: Option<Db>,
     health: watch::Sender<StoreHealth>,
     counts: std::sync::Arc<WriterCounts>,
     checked: Checked,
@@ -164,7 +166,7 @@ impl Work {
         self.checked.verdict()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => connect(&self.path)?,
+            None => Db::Sqlite(connect(&self.path)?),
         };
         let connection = &*self.connection.insert(connection);
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -179,7 +181,7 @@ impl Work {
                     };
                     outcomes.push(outcome);
                     // A full disk or a failed write may have rolled back the whole transaction.
-                    if connection.is_autocommit() {
+                    if is_over(connection) {
                         return Err(StoreError::unavailable("the transaction was rolled back"));
                     }
                     connection.execute_batch(ends)?;
@@ -189,5 +191,13 @@ impl Work {
             }
         }
         Ok(connection.execute_batch("COMMIT")?)
+    }
+}
+
+/// Whether SQLite has ended the transaction by itself.
+fn is_over(db: &Db) -> bool {
+    match db {
+        Db::Sqlite(connection) => connection.is_autocommit(),
+        Db::Postgres(_) => false,
     }
 }

@@ -81,9 +81,9 @@ impl Adapter {
         self.build_provider()?;
         let (id, template_name) = (random_id()?, name.to_owned());
         let changed = self.store.put_template(owner, name, move |old| {
-            let new = || Template::new(id, owner, &template_name, now);
+            let new = || Template::new(id.clone(), owner, &template_name, now);
             let mut template = old.unwrap_or_else(new);
-            template.add(build);
+            template.add(build.clone());
             (template.clone(), template)
         });
         Ok(changed.await?)
@@ -232,7 +232,7 @@ impl Adapter {
     ) -> Result<Template, Problem> {
         let (build, now) = (build.clone(), self.now().at);
         let changed = self.store.change_template(template, move |template| {
-            *template = template.apply(&build, event, now)?;
+            *template = template.apply(&build, event.clone(), now)?;
             Ok::<_, model::Refused>(template.clone())
         });
         match changed.await? {

@@ -157,7 +157,7 @@ pub(super) async fn env(
     api::check_env(Some(&update.set), "/set")?;
     let changed = app.store.change_env(sandbox.id(), app.now().at, move |env| {
         env.retain(|name, _| !update.unset.contains(name));
-        env.extend(update.set);
+        env.extend(update.set.clone());
     });
     changed.await?;
     Ok(axum::Json(json!({})))

@@ -24,6 +24,12 @@ fn handoff(chain: &Chain, second: u64) -> Handoff {
     }
 }
 
+super::backend::on_postgres![
+    an_open_hand_off_is_there_after_a_restart_and_is_settled_once,
+    open_hand_offs_are_bounded_and_go_with_their_terminal,
+    a_damaged_hand_off_is_refused,
+];
+
 #[tokio::test]
 async fn an_open_hand_off_is_there_after_a_restart_and_is_settled_once() {
     let world = World::new();
@@ -95,9 +101,10 @@ async fn a_damaged_hand_off_is_refused() {
     let chain = world.chain("t").await;
     let asked = handoff(&chain, 1);
     world.store.add_handoff(&asked, LIMITS).await.unwrap();
-    let raw = world.raw();
-    raw.execute_batch("DROP TRIGGER handoffs_updated_checksum; UPDATE handoffs SET reason = 'x'")
-        .unwrap();
+    world.execute(
+        "DROP TRIGGER handoffs_updated_checksum; UPDATE handoffs SET reason = 'x'",
+        "UPDATE handoffs SET options = 'x'",
+    );
     let read = world.store.handoff(&asked.handoff_id).await;
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
 }

@@ -13,7 +13,7 @@ fn at(second: i64) -> Timestamp {
 
 fn open() -> (TempDir, Store) {
     let home = tempfile::tempdir().unwrap();
-    let store = Store::open(home.path()).unwrap();
+    let store = super::backend::open(&home);
     (home, store)
 }
 
@@ -69,6 +69,14 @@ async fn ids(store: &Store, filter: SandboxFilter, order: SandboxOrder) -> Vec<S
     page.items.iter().map(|it| it.id().to_string()).collect()
 }
 
+super::backend::on_postgres![
+    a_sandbox_is_stored_completely_and_deleted_with_its_thread,
+    a_sandbox_is_saved_only_at_its_last_revision,
+    a_name_is_unique_and_a_refused_sandbox_leaves_no_thread,
+    sandboxes_are_listed_by_page_and_filter,
+    sql_and_model_agree_on_the_status_and_expiry_of_sandboxes,
+];
+
 #[tokio::test]
 async fn a_sandbox_is_stored_completely_and_deleted_with_its_thread() {
     let (home, store) = open();
@@ -81,7 +89,7 @@ async fn a_sandbox_is_stored_completely_and_deleted_with_its_thread() {
     assert_eq!(created.thread.lease_id, created.lease.lease_id);
     assert_eq!(created.last_active_at, Some(at(0)));
     drop(store);
-    let store = Store::open(home.path()).unwrap();
+    let store = super::backend::open(&home);
     let project = ProjectId::default_project();
     assert_eq!(store.sandbox(&full.thread_id).await.unwrap(), Some(created.clone()));
     assert_eq!(store.sandbox_named(&project, "one", "name").await.unwrap(), Some(created));

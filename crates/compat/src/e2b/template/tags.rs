@@ -36,8 +36,8 @@ pub(in crate::e2b) async fn tag(
     let (now, wanted, tag) = (app.now().at, tags.clone(), from.clone());
     let changed = app.store.change_template(&template.template_id, move |template| {
         let build_id = template.tags.get(&from)?.build_id.clone();
-        for tag in wanted {
-            template.tags.insert(tag, Tag { build_id: build_id.clone(), at: now });
+        for tag in &wanted {
+            template.tags.insert(tag.clone(), Tag { build_id: build_id.clone(), at: now });
         }
         Some(build_id)
     });
