@@ -32,7 +32,7 @@ TOOLS := zsh busybox tmux strace
 # Programs that sandbox tests need, each with its package.
 SANDBOX_TOOLS := dockerd:docker.io podman:podman runc:runc nft:nftables ip:iproute2 mkfs.ext4:e2fsprogs perl:perl-base pasta:passt docker-registry:docker-registry psql:postgresql
 
-.PHONY: help run build dist packages-test manifests deploy-test upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-door bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
+.PHONY: help run build dist packages-test manifests deploy-test test-kubernetes upgrade-test test-bin web test installs python chromium firefox check check-web rust nextest flaky book docs embed sdk mcp typescript browser screenshots screen tools bench bench-terminals bench-containers bench-door bench-sdk bench-web bench-quick soak chaos power-cut chaos-build fuzz fmt lint deny
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -185,6 +185,10 @@ manifests: python ## render deploy/kubernetes from the Helm chart
 
 deploy-test: test-bin python ## check the Helm chart, the manifests and the Compose file
 	@if command -v python3 >/dev/null; then STEAD_BIN=$(TEST_BIN) tests/deploy/run; else echo "deploy: no python3; skipped"; fi
+
+# Not part of `make test`: the first run compiles Kubernetes for some minutes.
+test-kubernetes: test-bin ## run the tests of the provider kubernetes in a real cluster on this machine; needs root
+	@if command -v python3 >/dev/null; then $(LINTED) STEAD_BIN=$(TEST_BIN) tests/kubernetes/run; else echo "kubernetes: no python3; skipped"; fi
 
 upgrade-test: $(if $(STEAD_BIN),,test-bin) ## take over homes and running shells of earlier VERSIONS, which are built once
 	STEAD_BIN=$(or $(STEAD_BIN),$(TEST_BIN)) tests/upgrade/run $(VERSIONS)

@@ -6,6 +6,7 @@ use std::{fs, path::PathBuf, thread, time::Instant};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
+use crate::kubernetes::server_of_tests;
 use crate::vendor::{COMMANDERS, KINDS, Kind, Vendor};
 use harness::{
     Client, Home, Server, engines, has_sandboxes,
@@ -46,6 +47,8 @@ enum Beside {
     Cloud,
     /// The same, and the vendor only runs commands.
     Commands,
+    /// All are in one pod of Kubernetes.
+    Pod,
 }
 
 /// Cases that cannot pass where each command has a shell of its own and no PTY, with the reason.
@@ -126,7 +129,7 @@ fn cases(beside: Beside) -> Vec<Value> {
     }
     let (part, of) = match beside {
         _ if std::env::var_os("STEAD_SOAK").is_some() => (0, 1),
-        Beside::Nothing | Beside::Sandbox => (0, 1),
+        Beside::Nothing | Beside::Sandbox | Beside::Pod => (0, 1),
         Beside::Watcher => (0, 8),
         Beside::Kills => (4, 8),
         Beside::Container => (0, 2),
@@ -202,6 +205,16 @@ fn hostile_cases_pass_in_a_vendors_sandbox() {
 }
 
 #[test]
+fn every_hostile_case_passes_in_a_pod() {
+    let home = Home::new();
+    let Some(mut server) = server_of_tests(&home) else { return };
+    exec(&server.client(), "ground", "true");
+    let lease = server.client().get("/api/threads/ground/lease").expect(200);
+    all_pass_on(&mut server, &home, Beside::Pod, &lease["lease_id"]);
+    server.client().delete("/api/threads/ground").expect_success();
+}
+
+#[test]
 fn hostile_cases_pass_where_only_commands_run() {
     for kind in COMMANDERS.into_iter().filter(is_chosen) {
         let Some(vendor) = Vendor::of(kind) else { continue };
@@ -270,6 +283,11 @@ fn play(
             let made = exec(&client, "ground", &format!("mkdir -p '/srv/{thread}'"));
             assert_eq!(made["exit_code"], 0, "{made}");
             PathBuf::from("/srv").join(thread)
+        }
+        Beside::Pod => {
+            let made = exec(&client, "ground", &format!("mkdir -p '/tmp/cases/{thread}'"));
+            assert_eq!(made["exit_code"], 0, "{made}");
+            PathBuf::from("/tmp/cases").join(thread)
         }
         Beside::Nothing | Beside::Watcher | Beside::Kills | Beside::Cloud | Beside::Commands => {
             let directory = home.path().join("cases").join(thread);

@@ -286,7 +286,7 @@ fn a_server_whose_default_is_containers_builds_images_for_them() {
         import_base(&home);
         let host = format!("docker.host={}", engine.address());
         let arguments = [&["--provider", "docker", "--set", &host], &SETTINGS[..]].concat();
-        let server = Server::start_with(&home, &arguments);
+        let server = start(&home);
         let client = server.client();
         let dockerfile =
             "FROM base\nENV APP=/srv\nWORKDIR $APP\nCOPY src/ .\nRUN cat /etc/mark > result\n";
@@ -331,7 +331,7 @@ fn a_build_whose_server_was_killed_leaves_nothing() {
     // What a copy leaves that was killed.
     let roots = home.path().join("pulled-images/roots");
     fs::create_dir_all(roots.join(".part-0123456789abcdef/rootfs")).unwrap();
-    let server = Server::start_with(&home, &arguments);
+    let server = start(&home);
     let client = server.client();
     wait_long("the build to be reported as failed", || {
         let build = client.get(&target).expect(200);
@@ -375,7 +375,7 @@ fn a_server_killed_while_a_build_is_copied_leaves_nothing_half() {
         building.join().unwrap()
     });
     assert!(!output.0, "{}", output.1);
-    let server = Server::start_with(&home, &arguments);
+    let server = start(&home);
     let client = server.client();
     wait_for_removal(&home, &client, 0);
     // The image is the one before the build, and whole.

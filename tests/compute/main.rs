@@ -11,6 +11,7 @@ mod faulty;
 mod files;
 mod image_build;
 mod images;
+mod kubernetes;
 mod lease;
 mod link;
 mod provider;

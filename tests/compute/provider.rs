@@ -20,6 +20,7 @@ use provider::{
 
 use super::{
     confined, containers, files,
+    kubernetes::{self, Cluster},
     link::{Link, TICKING},
     local, namespace,
     vendor::{COMMANDERS, KINDS, Kind, Vendor},
@@ -45,6 +46,11 @@ fn fixtures() -> Vec<Fixture> {
     if is_user() {
         let home = Home::new();
         let provider = Arc::new(confined(home.path()));
+        return vec![Fixture { vendor: None, home, provider }];
+    }
+    if let Some(cluster) = Cluster::of_tests() {
+        let home = Home::new();
+        let provider = Arc::new(cluster.provider(home.path()));
         return vec![Fixture { vendor: None, home, provider }];
     }
     let plain = Home::new();
@@ -248,6 +254,9 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
 #[tokio::test]
 async fn a_paused_instance_can_be_ended() {
     for fixture in fixtures() {
+        if fixture.provider.capabilities().pause == Fidelity::None {
+            continue;
+        }
         let instance = fixture.create(&intent(1)).await;
         let mut link = fixture.link(&instance).await;
         fixture.open_ticking(&mut link, &instance).await;
@@ -295,8 +304,12 @@ async fn a_host_that_was_killed_is_gone_and_its_processes_can_be_ended() {
         let mark = fixture.home.path().display().to_string();
         let script = format!("trap '' HUP; while :; do sleep 1; : {mark}; done");
         fixture.open(&mut link, &instance, &["/bin/sh", "-c", &script]).await;
-        fixture.kill_host(&intent.instance_id);
-        if fixture.vendor.is_some() {
+        let in_a_pod = fixture.provider.name() == "kubernetes";
+        match in_a_pod {
+            true => kubernetes::kill_host(&*fixture.provider, fixture.home.path(), &instance).await,
+            false => fixture.kill_host(&intent.instance_id),
+        }
+        if fixture.vendor.is_some() || in_a_pod {
             // The sandbox still exists with all its files: it gets another host.
             assert_eq!(fixture.observed(&instance).await, Observed::Running);
             drop(fixture.link(&instance).await);

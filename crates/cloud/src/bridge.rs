@@ -3,12 +3,12 @@
 //! `bridge DIR NAME LABEL` carries the host's socket over standard input and output, as lines. It starts the
 //! host if there is none, and kills the previous bridge, which a dead server may have left behind.
 //! `start DIR LABEL` only starts the host, and `measure DIR` prints the resource usage of the host and its
-//! programs.
+//! programs. `copy PATH` copies this executable to another volume of its pod.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -44,8 +44,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             connect(Path::new(dir), &text(2).unwrap_or_default()).map(drop)
         }
         (Some("measure"), Some(dir)) => measure(Path::new(dir)),
+        (Some("copy"), Some(path)) => copy_program(Path::new(path)),
         _ => Err(io::Error::other(
-            "usage: stead cloud bridge DIR NAME LABEL | start DIR LABEL | measure DIR",
+            "usage: stead cloud bridge DIR NAME LABEL | start DIR LABEL | measure DIR | copy PATH",
         )),
     };
     match result {
@@ -209,6 +210,12 @@ fn start(dir: &Path, label: &str) -> io::Result<()> {
         "ready" => Ok(()),
         other => Err(io::Error::other(format!("the host did not start: {other}"))),
     }
+}
+
+/// Copies this executable. The copy may be run by every user.
+fn copy_program(path: &Path) -> io::Result<()> {
+    fs::copy(std::env::current_exe()?, path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
 fn measure(dir: &Path) -> io::Result<()> {

@@ -28,7 +28,7 @@ impl SandboxCommands {
     /// Converts a fault. After an error status the sandbox is looked up: vendors report a missing one in
     /// more than one way, and the daemon of a paused or moved one fails, too.
     async fn error(&self, doing: &'static str, fault: VendorFault) -> ProviderError {
-        if let VendorFault::Busy { .. } | VendorFault::Transport { .. } = fault {
+        if fault.status().is_none() || matches!(fault, VendorFault::Busy { .. }) {
             return fault.of(doing);
         }
         let id = self.sandbox().id;

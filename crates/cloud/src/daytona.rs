@@ -142,6 +142,7 @@ impl DaytonaVendor {
             token: None,
             server: None,
             pty_url: None,
+            program: None,
         }
     }
 

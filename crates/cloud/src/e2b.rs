@@ -124,6 +124,7 @@ impl E2bVendor {
             token: sandbox.token.map(VendorKey::new),
             server: None,
             pty_url: None,
+            program: None,
         }
     }
 

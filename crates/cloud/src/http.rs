@@ -1,5 +1,6 @@
 //! The HTTP client for vendor APIs: deadlines, retries, and the vendor's own error message.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -122,6 +123,12 @@ pub(super) enum VendorFault {
         message: String,
         retry_after: Option<Duration>,
     },
+    /// What was requested cannot be done with these settings; nothing is left of it.
+    #[error("{reason}")]
+    Refused { reason: String },
+    /// The image that the settings name cannot be used.
+    #[error("{reason}")]
+    BadImage { reason: String },
     /// There is no usable response; it is unknown whether the request was executed.
     #[error("no response from {vendor}: {reason}")]
     Transport { vendor: &'static str, reason: String },
@@ -131,7 +138,7 @@ impl VendorFault {
     pub(super) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } | Self::Busy { status, .. } => Some(*status),
-            Self::Transport { .. } => None,
+            Self::Refused { .. } | Self::BadImage { .. } | Self::Transport { .. } => None,
         }
     }
 
@@ -139,7 +146,7 @@ impl VendorFault {
     pub(super) fn is_unknown(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.is_server_error(),
-            Self::Busy { .. } => false,
+            Self::Busy { .. } | Self::Refused { .. } | Self::BadImage { .. } => false,
             Self::Transport { .. } => true,
         }
     }
@@ -153,6 +160,8 @@ impl VendorFault {
             Self::Busy { retry_after, .. } => {
                 ProviderError::Busy { retry_after: *retry_after, reason: self.to_string() }
             }
+            Self::Refused { reason } => ProviderError::Refused { doing, reason: reason.clone() },
+            Self::BadImage { reason } => ProviderError::BadImage { reason: reason.clone() },
             Self::Status { .. } | Self::Transport { .. } => ProviderError::failed(doing, self),
         }
     }
@@ -243,9 +252,14 @@ fn in_chunks(body: Bytes, progress: UploadProgress) -> Body {
 
 impl VendorClient {
     pub(super) fn new(vendor: &'static str) -> io::Result<Self> {
+        Self::with_tls(vendor, base::outbound::tls::client_config()?)
+    }
+
+    /// Creates a client with TLS settings of its own, from `base::outbound::tls`.
+    pub(super) fn with_tls(vendor: &'static str, tls: impl Any) -> io::Result<Self> {
         let client = reqwest::Client::builder()
             .user_agent(concat!("stead/", env!("CARGO_PKG_VERSION")))
-            .tls_backend_preconfigured(base::outbound::tls::client_config()?)
+            .tls_backend_preconfigured(tls)
             .http1_only()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -273,7 +287,9 @@ impl VendorClient {
             let delay = match &fault {
                 VendorFault::Busy { retry_after, .. } => retry_after.unwrap_or(backoff),
                 VendorFault::Status { status, .. } if is_transient(*status) => backoff,
-                VendorFault::Status { .. } => return Err(fault),
+                VendorFault::Status { .. }
+                | VendorFault::Refused { .. }
+                | VendorFault::BadImage { .. } => return Err(fault),
                 VendorFault::Transport { .. } => backoff,
             };
             let may_repeat = request.repeat == Repeat::Safe || !fault.is_unknown();

@@ -16,9 +16,11 @@ mod bridge;
 mod capture;
 mod commands;
 mod daytona;
+mod disks;
 mod e2b;
 mod executable;
 mod http;
+mod kubernetes;
 mod line;
 mod mirror;
 mod multipart;
@@ -51,26 +53,25 @@ use http::{UploadProgress, VendorFault};
 use mirror::Mirrors;
 use model::{Env, Instance, InstanceId, LeaseId, Money};
 use provider::{
-    CREATION_LIMIT, Capabilities, Connection, Created, Found, HostConnection, ImageShell, Intent,
-    Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError, Reply, Scripts,
-    TerminalMounts,
+    CREATION_LIMIT, Capabilities, Connection, Created, Disks, Fidelity, Found, HostConnection,
+    ImageShell, Intent, Metrics, MountedPaths, Mounts, Observed, Profile, Provider, ProviderError,
+    Reply, Scripts, TerminalMounts,
 };
 use reached::Reached;
 use remote::Remotes;
-use vendor::{Execute, Vendor, VendorLabels, VendorSandbox};
+use vendor::{
+    Execute, GENERATION_LABEL, HOME_LABEL, INSTANCE_LABEL, LEASE_LABEL, Vendor, VendorLabels,
+    VendorSandbox,
+};
 
 pub use agentbay::AgentBayOptions;
 pub use bridge::main;
 pub use daytona::DaytonaOptions;
 pub use e2b::E2bOptions;
 pub use http::VendorKey;
+pub use kubernetes::{AccessError, KubernetesAccess, KubernetesOptions};
 pub use webhook::{WebhookClient, WebhookError};
 pub use websocket::{UpgradeError, WebSocket, upgrade};
-
-const HOME_LABEL: &str = "stead_home";
-const LEASE_LABEL: &str = "stead_lease";
-const GENERATION_LABEL: &str = "stead_generation";
-const INSTANCE_LABEL: &str = "stead_instance";
 
 /// The deadline of a command that prepares a sandbox.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -169,6 +170,14 @@ impl Cloud {
         Self::new(Box::new(Arc::new(agentbay::AgentBayVendor::new(vendor)?)), options)
     }
 
+    /// Creates the provider `kubernetes`.
+    ///
+    /// # Errors
+    /// As [`Cloud::e2b`].
+    pub fn kubernetes(vendor: KubernetesOptions, options: CloudOptions) -> io::Result<Self> {
+        Self::new(Box::new(Arc::new(kubernetes::KubernetesVendor::new(vendor)?)), options)
+    }
+
     fn new(vendor: Box<dyn Vendor>, options: CloudOptions) -> io::Result<Self> {
         let program = Executable::new(options.home.join("programs"), options.executable.clone());
         let mirrors = Mirrors::new(options.home.join("terminals"), options.log_limit);
@@ -245,7 +254,11 @@ impl Cloud {
         let found =
             self.sandboxes_of(&intent.instance_id).await.map_err(|fault| fault.of(doing))?;
         let sandbox = match found.into_iter().next() {
-            Some(found) => found,
+            Some(found) => {
+                let started = self.0.vendor.wait_until_started(&found.id).await;
+                started.map_err(|fault| fault.of(doing))?;
+                found
+            }
             None => self.create_new(intent).await.map_err(|fault| fault.of(doing))?,
         };
         if sandbox.observed == Observed::Paused {
@@ -305,11 +318,18 @@ impl Cloud {
         instance: &InstanceId,
     ) -> Result<String, ProviderError> {
         let doing = "prepare a sandbox";
+        let root = self.root(instance);
+        if let Some(program) = &sandbox.program {
+            let start = format!(
+                "mkdir -p {root} && chmod 700 {root} && {program} cloud start {root} {instance}"
+            );
+            self.shell(sandbox, start).await?;
+            return Ok(program.clone());
+        }
         let inner = self.0.clone();
         let packed = base::task::blocking(move || inner.program.ready()).await;
         let packed = packed.map_err(|error| ProviderError::failed(doing, error))?;
         let packed = packed.map_err(|error| ProviderError::failed(doing, error))?;
-        let root = self.root(instance);
         let program = format!("{root}/{}", packed.name());
         let start = format!("{program} cloud start {root} {instance} && echo have");
         let have =
@@ -533,7 +553,7 @@ impl Provider for Cloud {
             hosted,
             pause: self.0.vendor.pauses(),
             metrics: true,
-            isolation: vec!["sandboxes of the vendor, outside this machine".to_owned()],
+            isolation: self.0.vendor.isolation(),
         }
     }
 
@@ -608,8 +628,23 @@ impl Provider for Cloud {
             environment: Some(environment),
             hourly_price: self.0.options.price,
             reconnect_timeout: UNREACHABLE_TIMEOUT,
+            suspend: match self.0.vendor.disks() {
+                Some(_) => Fidelity::Filesystem,
+                None => Fidelity::None,
+            },
             ..Profile::default()
         }
+    }
+
+    fn missing(&self) -> Reply<'_, Vec<String>> {
+        Box::pin(async {
+            let missing = self.0.vendor.missing().await;
+            missing.map_err(|fault| fault.of("look for what is missing"))
+        })
+    }
+
+    fn disks(&self) -> Option<&dyn Disks> {
+        self.0.vendor.disks().map(|_| self as &dyn Disks)
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {

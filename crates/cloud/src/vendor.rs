@@ -19,6 +19,12 @@ use provider::{Fidelity, Observed};
 pub(super) const TRANSITION_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// The labels of everything that we create at a vendor.
+pub(super) const HOME_LABEL: &str = "stead_home";
+pub(super) const LEASE_LABEL: &str = "stead_lease";
+pub(super) const GENERATION_LABEL: &str = "stead_generation";
+pub(super) const INSTANCE_LABEL: &str = "stead_instance";
+
 pub(super) type VendorReply<'a, T> =
     Pin<Box<dyn Future<Output = Result<T, VendorFault>> + Send + 'a>>;
 
@@ -39,6 +45,8 @@ pub(super) struct VendorSandbox {
     pub(super) server: Option<String>,
     /// The URL of the PTY server (AgentBay).
     pub(super) pty_url: Option<String>,
+    /// The path of our executable, if the vendor puts it into its sandboxes.
+    pub(super) program: Option<String>,
 }
 
 /// One command for a sandbox.
@@ -88,6 +96,11 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
     /// Lists the sandboxes with these labels.
     fn find<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorSandbox>>;
     fn get<'a>(&'a self, id: &'a str) -> VendorReply<'a, Option<VendorSandbox>>;
+    /// Waits until an existing sandbox has started, where a killed server may have left one that has not.
+    fn wait_until_started<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()> {
+        let _ = id;
+        Box::pin(std::future::ready(Ok(())))
+    }
     fn pause<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
     fn resume<'a>(&'a self, id: &'a str) -> VendorReply<'a, ()>;
     /// Deletes a sandbox; succeeds if it does not exist.
@@ -118,6 +131,18 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         let _ = sandbox;
         Box::pin(std::future::ready(Ok(None)))
     }
+    /// Disks that outlive sandboxes, or `None` if files are lost with the sandbox.
+    fn disks(&self) -> Option<&dyn VendorDisks> {
+        None
+    }
+    /// The mechanisms that isolate sandboxes, as text.
+    fn isolation(&self) -> Vec<String> {
+        vec!["sandboxes of the vendor, outside this machine".to_owned()]
+    }
+    /// What has to be done before the vendor can be used, as text.
+    fn missing(&self) -> VendorReply<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
     /// Opens a PTY without our host; `None` if the vendor has none, or if that PTY no longer exists.
     fn open_pty<'a>(
         &'a self,
@@ -138,6 +163,14 @@ pub(super) trait Vendor: Send + Sync + fmt::Debug {
         let reason = "it has no streams to programs".to_owned();
         Box::pin(std::future::ready(Err(VendorFault::Transport { vendor: self.name(), reason })))
     }
+}
+
+/// Disks of leases at a vendor. A new sandbox of a lease gets the disk of the one before.
+pub(super) trait VendorDisks: Send + Sync {
+    /// Returns the labels of all disks with these labels.
+    fn disks_with<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorLabels>>;
+    /// Removes the disks with these labels.
+    fn remove_disks<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, ()>;
 }
 
 /// Parses the settings of a lease; `null` means the defaults.

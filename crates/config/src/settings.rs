@@ -38,6 +38,7 @@ pub struct Settings {
     pub e2b: E2b,
     pub daytona: Daytona,
     pub agentbay: AgentBay,
+    pub kubernetes: Kubernetes,
     pub project: ProjectLimits,
     pub memory: Memories,
     pub notify: Notify,
@@ -161,6 +162,45 @@ pub struct AgentBay {
     pub timeout: Duration,
     pub price: f64,
     /// Our directory inside the session.
+    pub directory: String,
+}
+
+/// Pods of a Kubernetes cluster.
+#[derive(Debug, Clone)]
+pub struct Kubernetes {
+    /// The path of a kubeconfig, or `in-cluster`; without it the provider is off.
+    pub config: Option<String>,
+    /// The context of the kubeconfig, or `auto`.
+    pub context: String,
+    /// The namespace of the pods, or `auto`.
+    pub namespace: String,
+    /// The default image.
+    pub image: String,
+    /// When images are pulled, in the words of the cluster.
+    pub pull_policy: String,
+    /// Secrets with credentials for registries.
+    pub pull_secrets: Vec<String>,
+    /// An image of Stead, or none to upload the host.
+    pub host_image: Option<String>,
+    pub service_account: Option<String>,
+    /// Labels that nodes must have.
+    pub node_selector: Vec<String>,
+    /// Taints of nodes that pods tolerate.
+    pub tolerations: Vec<String>,
+    pub runtime_class: Option<String>,
+    /// The user id of all programs.
+    pub user: u64,
+    pub cpus: f64,
+    /// The default memory limit in bytes.
+    pub memory: u64,
+    /// The size of the disk in bytes.
+    pub disk: u64,
+    /// The storage class of disks that outlive their pods, or `auto`.
+    pub storage_class: Option<String>,
+    /// How long a pod may take to run.
+    pub start_timeout: Duration,
+    pub price: f64,
+    /// The host's directory inside the pod.
     pub directory: String,
 }
 

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     settings::{
-        AgentBay, Containers, Daytona, E2b, History, Memories, Notify, Policy, ProjectLimits,
-        PulledImages, RequestLimits, SandboxDefaults, Settings, Telemetry, TerminalLimits,
-        TlsFiles, VolumeDefaults,
+        AgentBay, Containers, Daytona, E2b, History, Kubernetes, Memories, Notify, Policy,
+        ProjectLimits, PulledImages, RequestLimits, SandboxDefaults, Settings, Telemetry,
+        TerminalLimits, TlsFiles, VolumeDefaults,
     },
     value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
 };
@@ -195,6 +195,44 @@ settings! {
         "price of an AgentBay session per hour, for max_cost and the cost of a lease";
     "agentbay.directory" = "/tmp" => agentbay.directory,
         "directory inside an AgentBay session for our files";
+    "kubernetes.config" = "" => kubernetes.config,
+        "kubeconfig file of a cluster, or in-cluster for the service account of the server's own pod; empty disables the provider kubernetes";
+    "kubernetes.context" = "auto" => kubernetes.context,
+        "context of the kubeconfig; auto: its current context";
+    "kubernetes.namespace" = "auto" => kubernetes.namespace,
+        "namespace of all pods; auto: that of the context";
+    "kubernetes.image" = "docker.io/library/debian:stable-slim" => kubernetes.image,
+        "default image of a pod; it needs sh, head and gzip";
+    "kubernetes.pull_policy" = "IfNotPresent" => kubernetes.pull_policy,
+        "when images are pulled: Always, IfNotPresent or Never";
+    "kubernetes.pull_secrets" = "" => kubernetes.pull_secrets,
+        "names of secrets with credentials for registries, separated by commas";
+    "kubernetes.host_image" = "" => kubernetes.host_image,
+        "image of Stead from which pods copy the host program; empty uploads it into each pod";
+    "kubernetes.service_account" = "" => kubernetes.service_account,
+        "service account of the pods, whose token they do not get; empty: the default one";
+    "kubernetes.node_selector" = "" => kubernetes.node_selector,
+        "labels that nodes must have: KEY=VALUE, separated by commas";
+    "kubernetes.tolerations" = "" => kubernetes.tolerations,
+        "taints of nodes that pods tolerate: KEY or KEY=VALUE, optionally with :EFFECT, separated by commas";
+    "kubernetes.runtime_class" = "" => kubernetes.runtime_class,
+        "runtime class of the pods, such as one with gVisor or Kata; empty: the cluster's default";
+    "kubernetes.user" = "1000" => kubernetes.user,
+        "user and group id of all programs in a pod";
+    "kubernetes.cpus" = "1" => kubernetes.cpus,
+        "default CPU limit and request of a pod";
+    "kubernetes.memory" = "1GiB" => kubernetes.memory,
+        "default memory limit and request of a pod";
+    "kubernetes.disk" = "8GiB" => kubernetes.disk,
+        "size of the home directory of a pod";
+    "kubernetes.storage_class" = "" => kubernetes.storage_class,
+        "storage class of volumes that keep the home directory when the pod is gone; auto: the cluster's default; empty: nothing is kept";
+    "kubernetes.start_timeout" = "5m" => kubernetes.start_timeout,
+        "how long a pod may take to run, including the time to pull its image";
+    "kubernetes.price_per_hour" = "0" => kubernetes.price,
+        "price of a pod per hour, for max_cost and the cost of a lease";
+    "kubernetes.directory" = "/tmp" => kubernetes.directory,
+        "directory inside a pod for the files of the host";
     "max_projects" = "1000" => project.max_projects,
         "maximum number of projects";
     "project.cleanup_enabled" = "true" => project.cleanup_enabled,
@@ -324,6 +362,27 @@ pub(super) fn blank() -> Settings {
             endpoint: String::new(),
             image: String::new(),
             timeout: Duration::ZERO,
+            price: 0.0,
+            directory: String::new(),
+        },
+        kubernetes: Kubernetes {
+            config: None,
+            context: String::new(),
+            namespace: String::new(),
+            image: String::new(),
+            pull_policy: String::new(),
+            pull_secrets: Vec::new(),
+            host_image: None,
+            service_account: None,
+            node_selector: Vec::new(),
+            tolerations: Vec::new(),
+            runtime_class: None,
+            user: 0,
+            cpus: 0.0,
+            memory: 0,
+            disk: 0,
+            storage_class: None,
+            start_timeout: Duration::ZERO,
             price: 0.0,
             directory: String::new(),
         },

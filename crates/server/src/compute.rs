@@ -7,7 +7,10 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use base::event::Events;
-use cloud::{self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, VendorKey};
+use cloud::{
+    self, AgentBayOptions, Cloud, DaytonaOptions, E2bOptions, KubernetesAccess, KubernetesOptions,
+    VendorKey,
+};
 use config::{SandboxDefaults, Settings, VendorRuntime};
 use machine::{
     Docker, ImageStoreOptions, Namespace,
@@ -45,6 +48,7 @@ impl Compute {
                 "sandboxes (namespace), without limits of memory, processors and disk".to_owned()
             }
             ("docker", _) => "containers (docker)".to_owned(),
+            ("kubernetes", _) => "pods (kubernetes)".to_owned(),
             (vendor, _) => format!("sandboxes of {vendor}"),
         }
     }
@@ -129,6 +133,18 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
             }
         }
     }
+    match kubernetes(settings, events) {
+        Ok(pods) => all.push(Arc::new(pods)),
+        Err(missing) => {
+            if chosen == "kubernetes" {
+                anyhow::bail!("provider kubernetes is not available: {missing}");
+            }
+            if settings.kubernetes.config.is_some() {
+                tracing::warn!(missing, "provider kubernetes is not available");
+            }
+            absent.push(("kubernetes".to_owned(), vec![missing]));
+        }
+    }
     let providers = Providers::new(all).without(absent);
     Ok(Compute { providers, chosen, sandboxes: ready, containers: in_engine })
 }
@@ -186,6 +202,48 @@ fn agentbay(settings: &Settings, events: &Events) -> anyhow::Result<Option<Cloud
     let options =
         cloud(settings, &agentbay.directory, agentbay.price, VendorRuntime::Remote, events);
     Ok(Some(Cloud::agentbay(vendor, options).context("cannot use AgentBay")?))
+}
+
+/// Returns the provider of pods. The error says what is missing.
+fn kubernetes(settings: &Settings, events: &Events) -> Result<Cloud, String> {
+    let pods = &settings.kubernetes;
+    let wrong = |key: &str, reason: &str| format!("setting: kubernetes.{key} {reason}");
+    let Some(config) = &pods.config else {
+        return Err("cluster: set kubernetes.config to a kubeconfig file or in-cluster".to_owned());
+    };
+    let named = |text: &str| Some(explicit(text)).filter(|text| !text.is_empty());
+    let access = match config.as_str() {
+        "in-cluster" => KubernetesAccess::in_cluster(),
+        path => KubernetesAccess::from_kubeconfig(path.as_ref(), named(&pods.context).as_deref()),
+    };
+    let access = access.map_err(|error| format!("cluster: {:#}", anyhow::Error::from(error)))?;
+    if !["Always", "IfNotPresent", "Never"].contains(&pods.pull_policy.as_str()) {
+        return Err(wrong("pull_policy", "must be Always, IfNotPresent or Never"));
+    }
+    if pods.node_selector.iter().any(|pair| !pair.contains('=')) {
+        return Err(wrong("node_selector", "must consist of KEY=VALUE"));
+    }
+    let user = i32::try_from(pods.user).ok().and_then(|user| u32::try_from(user).ok());
+    let vendor = KubernetesOptions {
+        access,
+        namespace: named(&pods.namespace),
+        image: pods.image.clone(),
+        pull_policy: pods.pull_policy.clone(),
+        pull_secrets: pods.pull_secrets.clone(),
+        service_account: pods.service_account.clone(),
+        node_selector: pods.node_selector.clone(),
+        tolerations: pods.tolerations.clone(),
+        runtime_class: pods.runtime_class.clone(),
+        user: user.ok_or_else(|| wrong("user", "is not a user id"))?,
+        cpus: pods.cpus,
+        memory_bytes: pods.memory,
+        disk_bytes: pods.disk,
+        storage_class: pods.storage_class.clone(),
+        host_image: pods.host_image.clone(),
+        start_timeout: pods.start_timeout,
+    };
+    let options = cloud(settings, &pods.directory, pods.price, VendorRuntime::Host, events);
+    Cloud::kubernetes(vendor, options).map_err(|error| format!("cluster: {error}"))
 }
 
 /// The options that all cloud providers share.

@@ -110,6 +110,7 @@ impl AgentBaySession {
             token: given(self.token).map(VendorKey::new),
             server: Some(server),
             pty_url: given(self.ws_url),
+            program: None,
         }
     }
 
