@@ -205,10 +205,42 @@ fn shells_and_clients_share_the_files_of_a_sandbox_at_a_vendor() {
         assert_eq!(stdout(&client, "t", &format!("ls {dir}")), "a\nc\n");
         let missing = client.get(&fs("stat", &file));
         assert_eq!(missing.problem(404), "not_found");
-        assert_eq!(client.get(&fs("watch", &dir)).problem(409), "not_supported");
+        watch_changes(&client, &dir);
         client.delete(&fs("remove", &format!("{dir}&recursive=true"))).expect_status(204);
         end(&vendor, kind, &server, &["t"]);
     }
+}
+
+/// Checks that a client hears of what the shell does to the files of a directory.
+fn watch_changes(client: &Client, dir: &str) {
+    let watch = |more: &str| {
+        let target = format!("/api/threads/t/fs/watch?path={dir}{more}");
+        let mut events = client.request("GET", &target).events();
+        assert_eq!(events.next().unwrap().name, "ready");
+        events
+    };
+    let (mut below, mut file) = (watch("&recursive=true"), watch("/c"));
+    stdout(client, "t", &format!("cd {dir} && mkdir made && echo x >made/x && printf longer >>c"));
+    let mut seen = Vec::new();
+    // A list may be made between two of the changes.
+    while seen.len() < 3 {
+        let event = below.next().unwrap();
+        let event = (event.name.clone(), event.json()["path"].as_str().unwrap().to_owned());
+        if !seen.contains(&event) && event != ("modified".to_owned(), format!("{dir}/made/x")) {
+            seen.push(event);
+        }
+    }
+    seen.sort();
+    let expected = [("created", "made"), ("created", "made/x"), ("modified", "c")];
+    assert_eq!(seen, expected.map(|(name, path)| (name.to_owned(), format!("{dir}/{path}"))));
+    let event = file.next().unwrap();
+    assert_eq!((&*event.name, &event.json()["path"]), ("modified", &json!(format!("{dir}/c"))));
+    stdout(client, "t", &format!("rm -r {dir}/made"));
+    let mut removed = [below.next().unwrap(), below.next().unwrap()].map(|event| event.name);
+    removed.sort();
+    assert_eq!(removed, ["removed", "removed"]);
+    let missing = client.get(&format!("/api/threads/t/fs/watch?path={dir}/none"));
+    assert_eq!(missing.problem(404), "not_found");
 }
 
 #[test]

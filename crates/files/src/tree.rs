@@ -16,7 +16,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
     Above, Below, Directory, FileEvent, PartialFile, RemoteDirectory, RemoteWrite, Rows,
-    SearchLimits, SearchResult, Watch, Watched, remote::RemoteFile, search::Search,
+    SearchLimits, SearchResult, Watch, Watched,
+    remote::{RemoteFile, RemoteWatch},
+    search::Search,
 };
 use crate::{
     FileError, FileKind, Relative, Stat, TreePath,
@@ -440,9 +442,9 @@ impl Tree {
                 let what = "files that are stored as rows cannot be watched";
                 return Err(FileError::NotSupported { path: path.to_string(), what });
             }
-            Backend::Remote(_) => {
-                let what = "files of an instance that is not on this machine cannot be watched";
-                return Err(FileError::NotSupported { path: path.to_string(), what });
+            Backend::Remote(remote) => {
+                let watch = remote.watch(&own, below).await;
+                Source::Remote(Box::new(watch.map_err(|error| client_error(error, path))?))
             }
             Backend::Nothing(what) | Backend::Refused(what) => {
                 return Err(unreachable_at(path, what));
@@ -646,6 +648,7 @@ enum TreeSource {
 impl TreeWatch {
     /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Watched, FileError> {
+    Remote(Box<RemoteWatch>),
         use tokio::sync::broadcast::error::RecvError;
         let mut seen = match &mut self.source {
             TreeSource::Directory(watch) => watch.next().await?,
@@ -655,6 +658,7 @@ impl TreeWatch {
                         break Watched::Event(event);
                     }
                     Ok(_) => {}
+            Source::Remote(watch) => watch.next().await?,
                     Err(RecvError::Lagged(_)) => break Watched::Lost,
                     Err(RecvError::Closed) => break Watched::Gone,
                 }

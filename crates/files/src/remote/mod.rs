@@ -7,6 +7,7 @@
 mod output;
 mod read;
 mod search;
+mod watch;
 mod write;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use model::Instance;
 use output::{Listed, error_of, records};
 
 pub(crate) use read::RemoteFile;
+pub(crate) use watch::RemoteWatch;
 pub use write::RemoteWrite;
 
 const FUNCTIONS: &str = include_str!("functions.sh");

@@ -16,7 +16,10 @@ use tokio::io::AsyncReadExt;
 
 use super::RemoteDirectory;
 use crate::memory::Expect;
-use crate::{Above, Backend, FileError, FileKind, Relative, Route, SearchLimits, Tree, TreePath};
+use crate::{
+    Above, Backend, Below, FileError, FileKind, Relative, Route, SearchLimits, Tree, TreePath,
+    Watched,
+};
 
 /// Runs scripts on this machine, with a small limit of their output.
 #[derive(Debug)]
@@ -347,4 +350,27 @@ async fn text_is_searched_with_the_same_patterns_as_elsewhere() {
     assert_eq!(search("src/-t wo", r"fn").await, [two]);
     assert_eq!(search("src", r"nothing").await, []);
     fixture.check_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_reported_until_the_watched_directory_is_removed() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.dir.path().join("d")).unwrap();
+    fs::write(fixture.dir.path().join("d/old"), "x").unwrap();
+    let mut watch = fixture.tree.watch(&fixture.path("d"), Below::All).await.unwrap();
+    let top = format!("{}/", fixture.dir.path().display());
+    let mut next = async || match watch.next().await.unwrap() {
+        Watched::Event(event) => {
+            format!("{:?} {}", event.kind, event.path.strip_prefix(&top).unwrap())
+        }
+        other => format!("{other:?}"),
+    };
+    fs::write(fixture.dir.path().join("d/new"), "x").unwrap();
+    assert_eq!(next().await, "Created d/new");
+    fs::write(fixture.dir.path().join("d/old"), "longer").unwrap();
+    assert_eq!(next().await, "Modified d/old");
+    fs::remove_file(fixture.dir.path().join("d/old")).unwrap();
+    assert_eq!(next().await, "Removed d/old");
+    fs::remove_dir_all(fixture.dir.path().join("d")).unwrap();
+    assert_eq!(next().await, "Gone");
 }
