@@ -444,7 +444,7 @@ impl Tree {
             }
             Backend::Remote(remote) => {
                 let watch = remote.watch(&own, below).await;
-                Source::Remote(Box::new(watch.map_err(|error| client_error(error, path))?))
+                TreeSource::Remote(Box::new(watch.map_err(|error| client_error(error, path))?))
             }
             Backend::Nothing(what) | Backend::Refused(what) => {
                 return Err(unreachable_at(path, what));
@@ -642,23 +642,23 @@ pub struct TreeWatch {
 
 enum TreeSource {
     Directory(Box<Watch>),
+    Remote(Box<RemoteWatch>),
     Memory { events: tokio::sync::broadcast::Receiver<FileEvent>, path: Relative, below: Below },
 }
 
 impl TreeWatch {
     /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Watched, FileError> {
-    Remote(Box<RemoteWatch>),
         use tokio::sync::broadcast::error::RecvError;
         let mut seen = match &mut self.source {
             TreeSource::Directory(watch) => watch.next().await?,
+            TreeSource::Remote(watch) => watch.next().await?,
             TreeSource::Memory { events, path, below } => loop {
                 match events.recv().await {
                     Ok(event) if is_watched(&event.path, path, *below) => {
                         break Watched::Event(event);
                     }
                     Ok(_) => {}
-            Source::Remote(watch) => watch.next().await?,
                     Err(RecvError::Lagged(_)) => break Watched::Lost,
                     Err(RecvError::Closed) => break Watched::Gone,
                 }
