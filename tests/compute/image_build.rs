@@ -286,7 +286,7 @@ fn a_server_whose_default_is_containers_builds_images_for_them() {
         import_base(&home);
         let host = format!("docker.host={}", engine.address());
         let arguments = [&["--provider", "docker", "--set", &host], &SETTINGS[..]].concat();
-        let server = start(&home);
+        let server = Server::start_with(&home, &arguments);
         let client = server.client();
         let dockerfile =
             "FROM base\nENV APP=/srv\nWORKDIR $APP\nCOPY src/ .\nRUN cat /etc/mark > result\n";

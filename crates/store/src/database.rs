@@ -22,7 +22,7 @@ pub struct Store {
 }
 
 struct Inner {
-    backend: Backend,
+    backend: Database,
     health_sender: watch::Sender<StoreHealth>,
     health: watch::Receiver<StoreHealth>,
     counts: Arc<WriterCounts>,
@@ -30,7 +30,7 @@ struct Inner {
 
 /// The database that has the rows.
 #[derive(Debug)]
-enum Backend {
+enum Database {
     Sqlite(Sqlite),
     Postgres(Arc<ConnectionPool>),
 }
@@ -56,16 +56,16 @@ impl Store {
     /// Opens the database in this home, and creates or migrates it if needed. Blocks. The caller must hold
     /// the [`HomeLock`](crate::HomeLock).
     pub fn open(home: &Path) -> Result<Self, OpenError> {
-        Self::start(|health, counts| Ok(Backend::Sqlite(Sqlite::open(home, health, counts)?)))
+        Self::start(|health, counts| Ok(Database::Sqlite(Sqlite::open(home, health, counts)?)))
     }
 
     /// Opens a database of PostgreSQL, and migrates it if needed. Blocks; not to be called on a thread of a runtime.
     pub fn open_postgres(url: &str) -> Result<Self, OpenError> {
-        Self::start(|_, _| Ok(Backend::Postgres(Arc::new(ConnectionPool::open(url)?))))
+        Self::start(|_, _| Ok(Database::Postgres(Arc::new(ConnectionPool::open(url)?))))
     }
 
     fn start(
-        open: impl FnOnce(watch::Sender<StoreHealth>, Arc<WriterCounts>) -> Result<Backend, OpenError>,
+        open: impl FnOnce(watch::Sender<StoreHealth>, Arc<WriterCounts>) -> Result<Database, OpenError>,
     ) -> Result<Self, OpenError> {
         let (health_sender, health) = watch::channel(StoreHealth::Good);
         let counts = Arc::new(WriterCounts::default());
@@ -113,8 +113,8 @@ impl Store {
 
     async fn write_boxed<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
         match &self.inner.backend {
-            Backend::Sqlite(sqlite) => sqlite.write(f).await,
-            Backend::Postgres(pool) => {
+            Database::Sqlite(sqlite) => sqlite.write(f).await,
+            Database::Postgres(pool) => {
                 let result = pool.clone().run(TransactionKind::Write, f).await;
                 self.note(&result);
                 result
@@ -153,8 +153,8 @@ impl Store {
 
     async fn read_boxed<T: Send + 'static>(&self, f: Statements<T>) -> Result<T, StoreError> {
         match &self.inner.backend {
-            Backend::Sqlite(sqlite) => sqlite.read(f).await,
-            Backend::Postgres(pool) => pool.clone().run(TransactionKind::Read, f).await,
+            Database::Sqlite(sqlite) => sqlite.read(f).await,
+            Database::Postgres(pool) => pool.clone().run(TransactionKind::Read, f).await,
         }
     }
 }

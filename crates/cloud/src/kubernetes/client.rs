@@ -55,7 +55,7 @@ pub(super) struct KubernetesClient {
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
-struct Page<T> {
+struct ListPage<T> {
     #[serde(default)]
     metadata: PageMetadata,
     items: Vec<T>,
@@ -129,7 +129,7 @@ impl KubernetesClient {
                 let rest = format!("{query}&continue={}", url_encoded(&next));
                 let rest = if next.is_empty() { &query } else { &rest };
                 let request = self.request("list objects", Method::GET, kind, rest);
-                let page: Page<T> = match self.client.send_json(&request).await {
+                let page: ListPage<T> = match self.client.send_json(&request).await {
                     Ok(page) => page,
                     // The snapshot that the list was read from is no longer kept.
                     Err(fault)

@@ -54,7 +54,7 @@ pub(super) struct KubernetesVendor {
 
 /// A volume claim in a response.
 #[derive(Debug, serde::Deserialize)]
-struct Claim {
+struct VolumeClaim {
     metadata: Metadata,
 }
 
@@ -330,14 +330,14 @@ impl Vendor for Arc<KubernetesVendor> {
 impl VendorDisks for Arc<KubernetesVendor> {
     fn disks_with<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorLabels>> {
         Box::pin(async move {
-            let claims: Vec<Claim> = self.client.list(ObjectKind::Claim, labels).await?;
+            let claims: Vec<VolumeClaim> = self.client.list(ObjectKind::Claim, labels).await?;
             Ok(claims.into_iter().map(|claim| claim.metadata.labels).collect())
         })
     }
 
     fn remove_disks<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, ()> {
         Box::pin(async move {
-            let claims: Vec<Claim> = self.client.list(ObjectKind::Claim, labels).await?;
+            let claims: Vec<VolumeClaim> = self.client.list(ObjectKind::Claim, labels).await?;
             for claim in claims {
                 self.client.delete(ObjectKind::Claim, &claim.metadata.name).await?;
             }

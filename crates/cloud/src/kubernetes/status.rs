@@ -46,21 +46,21 @@ struct Condition {
 #[serde(default)]
 struct ContainerStatus {
     image: String,
-    state: ContainerState,
+    state: PodContainerState,
 }
 
 /// The state of a container, of which one field is set.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct ContainerState {
-    waiting: Option<Waiting>,
+struct PodContainerState {
+    waiting: Option<WaitingContainer>,
     running: Option<serde_json::Value>,
     terminated: Option<Terminated>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Waiting {
+struct WaitingContainer {
     reason: Option<String>,
     message: Option<String>,
 }
@@ -208,7 +208,7 @@ impl ContainerStatus {
         })
     }
 
-    fn image_words(&self, waiting: &Waiting) -> String {
+    fn image_words(&self, waiting: &WaitingContainer) -> String {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         format!(
             "the image {} cannot be used: {reason}{}",

@@ -28,7 +28,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(200);
 type Statements<'a, T> = &'a dyn Fn(&Db) -> Result<T, StoreError>;
 
 /// How one attempt ended.
-enum Attempt<T> {
+enum TransactionAttempt<T> {
     Done(Result<T, StoreError>),
     /// Nothing was changed, and a repetition may succeed.
     Conflict(PostgresError),
@@ -79,20 +79,20 @@ impl ConnectionPool {
         let mut has_repeated_duplicate = false;
         loop {
             let error = match self.attempt(purpose, statements) {
-                Ok(Attempt::Done(done)) => return done,
+                Ok(TransactionAttempt::Done(done)) => return done,
                 // The next attempt sees that row, and then finds it or fails in its own words.
-                Ok(Attempt::Duplicate(error)) => {
+                Ok(TransactionAttempt::Duplicate(error)) => {
                     if std::mem::replace(&mut has_repeated_duplicate, true) {
                         return Err(error);
                     }
                     continue;
                 }
-                Ok(Attempt::Conflict(error)) => error,
-                Ok(Attempt::Lost(error)) => {
+                Ok(TransactionAttempt::Conflict(error)) => error,
+                Ok(TransactionAttempt::Lost(error)) => {
                     self.close_idle();
                     error
                 }
-                Ok(Attempt::Unknown { value, connection, number, error }) => {
+                Ok(TransactionAttempt::Unknown { value, connection, number, error }) => {
                     self.close_idle();
                     if self.is_committed(&connection, number, &error)? {
                         return Ok(value);
@@ -116,7 +116,7 @@ impl ConnectionPool {
         &self,
         purpose: TransactionKind,
         statements: Statements<'_, T>,
-    ) -> Result<Attempt<T>, StoreError> {
+    ) -> Result<TransactionAttempt<T>, StoreError> {
         let mut connection = self.take()?;
         let session = connection.session()?;
         session.take_failure();
@@ -130,7 +130,7 @@ impl ConnectionPool {
                 Ok(result) => result,
                 Err(_) => {
                     // The connection is dropped, which rolls the transaction back.
-                    return Ok(Attempt::Done(Err(StoreError::unavailable(
+                    return Ok(TransactionAttempt::Done(Err(StoreError::unavailable(
                         "the store panicked in this transaction",
                     ))));
                 }
@@ -144,22 +144,22 @@ impl ConnectionPool {
         match (purpose, result) {
             (TransactionKind::Read, result) => {
                 self.end(connection, "COMMIT");
-                Ok(Attempt::Done(result))
+                Ok(TransactionAttempt::Done(result))
             }
             (TransactionKind::Write, Err(error)) => {
                 self.end(connection, "ROLLBACK");
-                Ok(Attempt::Done(Err(error)))
+                Ok(TransactionAttempt::Done(Err(error)))
             }
             (TransactionKind::Write, Ok(value)) => {
                 let number = connection.commits + 1;
                 match self.commit(&mut connection, number) {
                     None => {
                         self.put(connection);
-                        Ok(Attempt::Done(Ok(value)))
+                        Ok(TransactionAttempt::Done(Ok(value)))
                     }
                     Some(error @ PostgresError::Connection { .. }) => {
                         let connection = connection.id.clone();
-                        Ok(Attempt::Unknown { value, connection, number, error })
+                        Ok(TransactionAttempt::Unknown { value, connection, number, error })
                     }
                     Some(error) => Ok(self.failed(connection, error, None)),
                 }
@@ -201,23 +201,23 @@ impl ConnectionPool {
         connection: PooledConnection,
         failure: PostgresError,
         reported: Option<StoreError>,
-    ) -> Attempt<T> {
+    ) -> TransactionAttempt<T> {
         match failure {
-            PostgresError::Connection { .. } => Attempt::Lost(failure),
+            PostgresError::Connection { .. } => TransactionAttempt::Lost(failure),
             PostgresError::Serialization { .. } => {
                 self.end(connection, "ROLLBACK");
-                Attempt::Conflict(failure)
+                TransactionAttempt::Conflict(failure)
             }
             PostgresError::Unique { .. } => {
                 self.end(connection, "ROLLBACK");
-                Attempt::Duplicate(reported.unwrap_or_else(|| failure.into()))
+                TransactionAttempt::Duplicate(reported.unwrap_or_else(|| failure.into()))
             }
             PostgresError::Constraint { .. }
             | PostgresError::Damaged { .. }
             | PostgresError::Refused { .. } => {
                 self.end(connection, "ROLLBACK");
                 let error = reported.unwrap_or_else(|| failure.into());
-                Attempt::Done(Err(error))
+                TransactionAttempt::Done(Err(error))
             }
         }
     }
