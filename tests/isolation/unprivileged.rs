@@ -96,22 +96,6 @@ impl Person {
         Server::start_beneath(&self.home, &["unshare", "--mount", "sh", "-c", &script])
     }
 
-    /// Imports an image with these programs of the machine, as this user.
-    fn import(&self, name: &str, programs: &[&str]) {
-        let files = self.home.path().with_extension("image");
-        let script = "mkdir -p $0/usr/bin $0/etc $0/root $0/tmp && ln -s usr/bin $0/bin && PATH=/usr/bin && \
-            all=$(command -v \"$@\") && \
-            cp -L --parents $all $(ldd $all | grep -o '[[:space:]]/[^ ]*' | sort -u) $0";
-        let copied = Command::new("sh").args(["-c", script]).arg(&files).args(programs).status();
-        assert!(copied.unwrap().success());
-        let mut import = Command::new("setpriv");
-        import.args(["--reuid", &USER.to_string(), "--regid", &USER.to_string(), "--clear-groups"]);
-        import.arg(&self.program).args(["image", "import", name]).arg(&files);
-        let imported = import.env("STEAD_HOME", self.home.path()).status().unwrap();
-        fs::remove_dir_all(files).unwrap();
-        assert!(imported.success());
-    }
-
     /// Returns the description of the namespace provider.
     fn provider(&self) -> String {
         let providers = self.client().get("/api/providers").expect(200);
@@ -343,42 +327,4 @@ fn a_users_sandbox_leaves_inotify_instances_to_others() {
     assert!(taken <= 16, "{taken} inotify instances were taken");
     assert_eq!(person.run("greedy", "echo here"), "here\n");
     assert_eq!(person.run("other", "echo there"), "there\n");
-}
-
-/// What packages do: they replace programs, and give files to users that such a sandbox does not have.
-#[test]
-fn a_users_sandbox_with_an_image_can_be_changed_and_keeps_its_changes() {
-    let Some(person) = Person::new(Tun::Shut) else { return };
-    person.import(
-        "tools",
-        &["bash", "cat", "chmod", "chown", "id", "ls", "mkdir", "rm", "setpriv", "stat", "touch"],
-    );
-    for thread in ["work", "other"] {
-        let body = json!({"provider": "namespace", "sandbox": {"image": "tools"}});
-        person.client().put(&format!("/api/threads/{thread}"), body).expect(201);
-    }
-    let changes = "mkdir /usr/share && echo package > /usr/share/file && chown 33:8 /usr/share/file && \
-        chmod 4755 /usr/share/file && stat -c '%a %u' /usr/share/file && rm /usr/bin/touch && \
-        setpriv --reuid 33 --regid 33 --clear-groups id -u";
-    // User 0 stays the only one.
-    assert_eq!(person.run("work", changes), "4755 0\n0\n");
-    let look = "cat /usr/share/file; ls /usr/bin/touch";
-    assert_eq!(person.run("other", look), "/usr/bin/touch\n");
-    // Neither is a way out: what the user may not read outside cannot be read inside.
-    assert_eq!(person.run("work", "ls /home /work /var 2>/dev/null; cat /etc/shadow"), "");
-    let lease = person.client().get("/api/threads/work/lease").expect(200);
-    let suspend = format!("/api/leases/{}/suspend", lease["lease_id"].as_str().unwrap());
-    person.client().post(&suspend, json!({})).expect_success();
-    assert_eq!(person.run("work", look), "package\n");
-    for thread in ["work", "other"] {
-        person.client().delete(&format!("/api/threads/{thread}")).expect_success();
-    }
-    wait_for("everything to be removed", || {
-        let left = |name: &str| {
-            let entries = fs::read_dir(person.home.path().join(name)).into_iter().flatten();
-            entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>()
-        };
-        let left = [left("sandboxes"), left("disks")].concat();
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    });
 }

@@ -155,6 +155,9 @@ async fn import(
 }
 
 async fn pull(settings: &Settings, image: &str) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("images can be pulled by root only: their files belong to many users");
+    }
     let reference: ImageReference = image.parse()?;
     let is_terminal = std::io::stderr().is_terminal();
     let report = |stage| {

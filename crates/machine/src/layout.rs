@@ -10,7 +10,7 @@ use rustix::fs::MemfdFlags;
 
 use crate::disk::skeleton::TOP;
 use crate::programs::program_name;
-use crate::seccomp::bpf::{self, HostFilter};
+use crate::seccomp::bpf;
 use crate::spec::SandboxCapabilities;
 use crate::sys::MountAccess;
 use crate::tools::PATH;
@@ -163,10 +163,10 @@ pub(crate) fn shown_directories(shown: &[PathBuf]) -> impl Iterator<Item = &Path
 }
 
 /// A file in memory with the system call filters of a sandbox without capabilities, to be read from its start.
-pub(crate) fn filters(filter: HostFilter) -> io::Result<OwnedFd> {
+pub(crate) fn filters() -> io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create("filters", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(memory);
-    file.write_all(&bpf::encoded(filter)?)?;
+    file.write_all(&bpf::encoded(SandboxCapabilities::None)?)?;
     file.rewind()?;
     Ok(file.into())
 }

@@ -57,7 +57,7 @@ impl Compute {
 /// Detects which providers this machine supports.
 pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Compute> {
     let namespace = sandboxes_with(settings, Some(events))?;
-    let confined = confined_with(settings, Some(events))?;
+    let confined = confined(settings)?;
     let check = match (&confined, settings.provider.as_str()) {
         // The provider that will be used is tested by running a sandbox.
         (None, "namespace" | "auto") => Check::once_per_boot(&namespace).await,
@@ -80,7 +80,6 @@ pub async fn gather(settings: &Settings, events: &Events) -> anyhow::Result<Comp
     let mut all: Vec<Arc<dyn Provider>> = vec![Arc::new(Local::new(&settings.home))];
     let mut absent = Vec::new();
     if let (true, Some(confined)) = (check.passes(), confined) {
-        confined.sweep_images().await;
         all.push(Arc::new(confined));
     } else if check.passes() {
         namespace
@@ -287,15 +286,10 @@ fn containers(settings: &Settings, events: &Events) -> anyhow::Result<Docker> {
 
 /// Returns the provider of unprivileged sandboxes if the server is not root.
 pub fn confined(settings: &Settings) -> anyhow::Result<Option<Confined>> {
-    confined_with(settings, None)
-}
-
-fn confined_with(settings: &Settings, events: Option<&Events>) -> anyhow::Result<Option<Confined>> {
     if rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let options = sandbox_options(settings)?;
-    Ok(Some(Confined::new(NamespaceOptions { events: events.cloned(), ..options })))
+    Ok(Some(Confined::new(sandbox_options(settings)?)))
 }
 
 /// Returns the configured namespace provider.

@@ -180,7 +180,7 @@ fn has_credentials(text: &[u8]) -> bool {
     })
 }
 
-pub(crate) fn make_dir_with_mode(path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn make_dir_with_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;
     // The mode of a new directory is reduced by the umask.
     fs::set_permissions(path, fs::Permissions::from_mode(mode))

@@ -346,7 +346,7 @@ pub(crate) fn images_below(home: &Path) -> io::Result<Vec<ImageUse>> {
 }
 
 /// Records the image below a disk.
-pub(crate) fn note_image(disk: &Path, image: &str) -> io::Result<()> {
+fn note_image(disk: &Path, image: &str) -> io::Result<()> {
     let backing = DiskBacking { image: Some(image.to_owned()) };
     // Not synced, like the disk itself.
     replace_volatile(&disk.with_extension("json"), &serde_json::to_vec(&backing)?)

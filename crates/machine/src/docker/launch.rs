@@ -44,7 +44,7 @@ use crate::files::{cannot, open_dir};
 use crate::layout::{LOCK, TERMINALS, filters};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
-use crate::seccomp::bpf::{self, HostFilter};
+use crate::seccomp::bpf;
 use crate::slot;
 use crate::spec::{EgressPolicy, SandboxCapabilities};
 use crate::sys::{self, MountAccess};
@@ -183,11 +183,9 @@ pub(super) fn launch(dir: &Path) -> io::Result<()> {
             connect::open_ports(0..=i32::MAX as u32);
             hand_over(&stream, capabilities, &[socket, terminals, slot])
         }
-        SandboxCapabilities::None => hand_over(
-            &stream,
-            capabilities,
-            &[socket, terminals, filters(HostFilter::Plain)?.as_fd(), slot],
-        ),
+        SandboxCapabilities::None => {
+            hand_over(&stream, capabilities, &[socket, terminals, filters()?.as_fd(), slot])
+        }
     }
 }
 

@@ -194,7 +194,7 @@ impl Check {
         check.add(
             "root",
             Verdict::Without,
-            "the server is not root: no memory, CPU and disk limits, also not of workspaces",
+            "the server is not root: no memory, CPU and disk limits, also not of workspaces; no images",
         );
         let switches = [
             (remedy::USER_NAMESPACES, "0", "15000"),

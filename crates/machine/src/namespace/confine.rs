@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +22,6 @@ use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
 use crate::network::netlink::Netlink;
 use crate::network::pasta::{self, PastaSupervisor};
-use crate::seccomp::bpf::HostFilter;
 use crate::spec::EgressPolicy;
 use crate::sys::{self, MountAccess};
 use crate::untrusted_tree::UntrustedTree;
@@ -90,18 +89,13 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     };
 
     let files = launch.disk.join("root");
-    root::furnish(&launch, &resolved, &files)?;
-    let own = match &launch.image {
-        None => sys::clone_tree(&files, MountAccess { write: true, execute: true }, None)?,
-        Some(image) => over_image(&launch.disk, image, stage).map_err(cannot("mount its image"))?,
-    };
+    let own = sys::clone_tree(&files, MountAccess { write: true, execute: true }, None)?;
     let mut mounts =
         vec![(PathBuf::from(PROGRAMS), sys::clone_tree(&launch.programs, READ_ONLY_TREE, None)?)];
-    if launch.image.is_none() {
-        for path in machine_directories(&launch.shown) {
-            mounts.push((path.clone(), sys::clone_tree(&path, READ_ONLY_TREE, None)?));
-        }
+    for path in machine_directories(&launch.shown) {
+        mounts.push((path.clone(), sys::clone_tree(&path, READ_ONLY_TREE, None)?));
     }
+    root::furnish(&launch, &resolved, &files)?;
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
     fs::create_dir(&root)?;
@@ -114,51 +108,10 @@ pub(super) fn confine(dir: &Path) -> io::Result<()> {
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;
     // Counted per user namespace, so this limits only the sandbox.
     rlimit::lower(Resource::Nproc, launch.spec.processes)?;
-    let filter = match &launch.image {
-        None => HostFilter::Plain,
-        Some(_) => HostFilter::OnlyUser,
-    };
-    let mut handed = vec![socket, terminals, filters(filter)?];
+    let mut handed = vec![socket, terminals, filters()?];
     // Only process 1 has it open, so that the network ends with it.
     handed.extend(lifetime);
     let handed: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     // Only root can create devices.
     runtime::run(&bundle, launch.spec.capabilities, Path::new("/dev"), None, &handed)
-}
-
-/// Mounts the files of a sandbox over an image, as the only user of the user namespace. Returns the detached root.
-fn over_image(disk: &Path, image: &Path, stage: &Path) -> io::Result<OwnedFd> {
-    configure_apt(image, &disk.join("root"))?;
-    // The names of the layers are relative: a path may contain what separates layers.
-    let access = MountAccess { write: true, execute: true };
-    let parts = [(image, "image", READ_ONLY_TREE), (disk, "disk", access)];
-    let trees = parts.map(|(path, name, access)| (sys::clone_tree(path, access, None), name));
-    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount("tmpfs", stage, "tmpfs", quiet, c"mode=755,size=64k")?;
-    let root = stage.join(ROOT);
-    fs::create_dir(&root)?;
-    for (tree, name) in trees {
-        let at = stage.join(name);
-        fs::create_dir(&at)?;
-        sys::move_mount(tree?.as_fd(), open_dir(&at)?.as_fd())?;
-    }
-    let (stage, options) = (stage.display(), ["lowerdir", "upperdir", "workdir"]);
-    let layers = ["image", "disk/root", "disk/work"];
-    let layers = options.iter().zip(layers).map(|(name, layer)| format!("{name}={stage}/{layer},"));
-    // Other extended attributes of an overlay need a capability over the machine.
-    let options = std::ffi::CString::new(layers.collect::<String>() + "userxattr")?;
-    rustix::mount::mount("overlay", &root, "overlay", quiet, options.as_c_str())?;
-    sys::clone_tree(&root, access, None)
-}
-
-/// Lets `apt` download as user 0, the only one. It would compare its user ids after it has changed them.
-fn configure_apt(image: &Path, files: &Path) -> io::Result<()> {
-    const DIRECTORY: &str = "etc/apt/apt.conf.d";
-    if UntrustedTree(open_dir(image)?.as_fd()).open(Path::new(DIRECTORY)).is_err() {
-        return Ok(());
-    }
-    let files = open_dir(files)?;
-    let files = UntrustedTree(files.as_fd());
-    files.make_dir(Path::new(DIRECTORY))?;
-    files.write(Path::new(DIRECTORY), "00stead", "APT::Sandbox::User \"root\";\n")
 }

@@ -1,22 +1,16 @@
 //! The provider `namespace` on a server that is not root: the same root file system, runtime and system call
-//! filter, in a user namespace with one user. Limits, which need root, are not supported.
+//! filter, in a user namespace with one user. Limits and images, which need root, are not supported.
 //!
 //! ```text
 //! HOME/sandboxes/<instance>/    as for root
 //! HOME/disks/<lease>/root       its files; outlive the instances of a lease
-//!                   work        the work directory of the overlay over an image
-//! HOME/disks/<lease>.json       the image below, if there is one
 //! ```
-//! All files of an image belong to the user, who is user 0 inside. Where an image is below, calls that change owners
-//! and users succeed and do nothing, so that package managers work.
-//!
 //! Its processes end with their PID namespace. They are found, paused and measured like those of a shell on
 //! this machine.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -28,16 +22,13 @@ use super::start;
 use super::timing::SANDBOX_TIMEOUT;
 use crate::blocking::blocking;
 use crate::disk::skeleton;
-use crate::disk::store::{image_below, note_image};
-use crate::files::{make_dir, remove, remove_all};
+use crate::files::{make_dir, remove_all};
 use crate::layout::{self, TERMINALS, launch_failure};
 use crate::network::{connect, pasta, read_log};
 use crate::programs::Programs;
-use crate::sandbox_images::{ReadyImage, SandboxImages};
 use crate::spec::{EgressPolicy, SandboxCapabilities, SandboxSpec};
 use crate::{mount, terminal_dir};
 use base::keyed_lock::KeyedLock;
-use images::ImageSettings;
 use model::{Instance, InstanceId, LeaseId};
 use provider::local::directory_size;
 use provider::{
@@ -47,7 +38,7 @@ use provider::{
 };
 
 /// Settings that need a server that runs as root.
-const ROOT_SETTINGS: [&str; 5] = ["memory", "cpus", "disk", "snapshot", "volumes"];
+const ROOT_SETTINGS: [&str; 6] = ["memory", "cpus", "disk", "image", "snapshot", "volumes"];
 
 /// Sandboxes of an unprivileged user.
 #[derive(Debug)]
@@ -55,7 +46,6 @@ pub struct Confined {
     options: NamespaceOptions,
     hosts: Local,
     programs: Programs,
-    images: Arc<SandboxImages>,
     /// The instances that are being created, each by one task at a time.
     creating: KeyedLock,
     /// Why sandboxes have no network, if so.
@@ -70,11 +60,6 @@ impl Confined {
         Self {
             hosts: Local::beneath(home, "sandboxes", &options.executable),
             programs: Programs::new(home.join("programs"), options.executable.clone()),
-            images: Arc::new(SandboxImages::new(
-                home,
-                options.images.clone(),
-                options.events.clone(),
-            )),
             creating: KeyedLock::new("the instance", CREATION_LIMIT),
             no_egress: Mutex::new(pasta::impossible()),
             options,
@@ -127,17 +112,16 @@ impl Confined {
         self.end(&intent.instance_id).await?;
         let dir = self.hosts.prepare(intent).map_err(failed)?;
         make_dir(&dir.join(TERMINALS)).map_err(failed)?;
-        let disk = self.files(&intent.lease_id);
-        let image = self.image_for(&disk, &spec).await?;
-        let (files, name) = (disk.clone(), image.as_ref().map(|image| image.name.clone()));
-        blocking("create a sandbox's files", move || make_files(&files, name.as_deref())).await?;
+        let files = self.files(&intent.lease_id);
+        let disk = files.clone();
+        blocking("create a sandbox's files", move || make_files(&files)).await?;
         let (programs, program) = self.programs.ready().map_err(failed)?;
         let launch = SandboxLaunch {
             name: intent.instance_id.to_string(),
             label: format!("{}:{}", intent.lease_id, intent.generation),
             spec,
             disk,
-            image: image.as_ref().map(|image| image.root.clone()),
+            image: None,
             programs,
             program,
             runtime: None,
@@ -177,7 +161,6 @@ impl Confined {
         let area = self.hosts.dir(id).join(TERMINALS);
         let dir = layout::terminal_inside(&wanted.terminal);
         let wanted = wanted.clone();
-        let image = self.image_shell(id)?;
         let (seen, missing) = blocking("move a terminal into a sandbox", move || {
             terminal_dir::move_in(&area, wanted.terminal.as_str(), &wanted.dir)?;
             mount::plan(pid, &wanted.mounts)
@@ -186,41 +169,7 @@ impl Confined {
         if !missing.is_empty() {
             mount::show(&self.options.executable, pid, &missing).await.map_err(failed)?;
         }
-        Ok(MountedPaths { dir, seen, image })
-    }
-
-    /// The image of a sandbox: the one that its files were created over, or the one that its settings name.
-    async fn image_for(
-        &self,
-        disk: &Path,
-        spec: &SandboxSpec,
-    ) -> Result<Option<ReadyImage>, ProviderError> {
-        let failed = |source| ProviderError::failed("read the image of a sandbox", source);
-        let named = match disk.exists() {
-            true => image_below(disk).map_err(failed)?,
-            false => spec.image.clone(),
-        };
-        match named {
-            Some(name) => self.images.ready(&name).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn image_shell(&self, id: &InstanceId) -> Result<ImageShell, ProviderError> {
-        let settings = SandboxLaunch::read(&self.hosts.dir(id)).and_then(|launch| {
-            launch
-                .image
-                .map_or_else(|| Ok(ImageSettings::default()), |root| ImageSettings::of_root(&root))
-        });
-        let failed = |source| ProviderError::failed("read the settings of an image", source);
-        let ImageSettings { env, directory, .. } = settings.map_err(failed)?;
-        Ok(ImageShell { env, directory })
-    }
-
-    /// Removes unfinished images, as [`sweep_images`](crate::Namespace::sweep_images) does.
-    pub async fn sweep_images(&self) {
-        let images = self.images.clone();
-        let _ = blocking("remove unfinished images", move || Ok(images.sweep())).await;
+        Ok(MountedPaths { dir, seen, image: ImageShell::default() })
     }
 
     fn files(&self, lease: &LeaseId) -> PathBuf {
@@ -236,22 +185,14 @@ impl Confined {
 }
 
 /// Creates the initial files of a sandbox, unless they exist.
-fn make_files(files: &Path, image: Option<&str>) -> io::Result<()> {
+fn make_files(files: &Path) -> io::Result<()> {
     if files.exists() {
         return Ok(());
     }
     let unfinished = files.with_extension("new");
     remove_files(&unfinished)?;
     make_dir(&unfinished)?;
-    match image {
-        None => skeleton::furnish(&unfinished.join("root"))?,
-        Some(name) => {
-            note_image(files, name)?;
-            for name in ["root", "work"] {
-                skeleton::make_dir_with_mode(&unfinished.join(name), 0o755)?;
-            }
-        }
-    }
+    skeleton::furnish(&unfinished.join("root"))?;
     fs::rename(unfinished, files)
 }
 
@@ -341,8 +282,7 @@ impl Provider for Confined {
     }
 
     fn accepts(&self, spec: &Value) -> Result<(), ProviderError> {
-        let settings = self.settings(spec)?;
-        settings.image.map_or(Ok(()), |name| self.images.check(&name))
+        self.settings(spec).map(drop)
     }
 
     fn disks(&self) -> Option<&dyn Disks> {
@@ -374,10 +314,7 @@ impl Disks for Confined {
 
     fn forget<'a>(&'a self, lease: &'a LeaseId) -> Reply<'a, ()> {
         let files = self.files(lease);
-        Box::pin(blocking("remove a sandbox's files", move || {
-            remove_files(&files)?;
-            remove(&files.with_extension("json"))
-        }))
+        Box::pin(blocking("remove a sandbox's files", move || remove_files(&files)))
     }
 
     fn copy<'a>(&'a self, _: &'a LeaseId, _: Option<&'a Instance>, _: &'a CopyTo) -> Reply<'a, ()> {
@@ -439,7 +376,7 @@ impl Mounts for Confined {
         })
     }
 
-    fn image<'a>(&'a self, instance: &'a Instance) -> Reply<'a, ImageShell> {
-        Box::pin(std::future::ready(self.image_shell(&instance.instance_id)))
+    fn image<'a>(&'a self, _: &'a Instance) -> Reply<'a, ImageShell> {
+        Box::pin(std::future::ready(Ok(ImageShell::default())))
     }
 }

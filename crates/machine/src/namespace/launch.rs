@@ -25,7 +25,6 @@ use crate::files::{cannot, open_dir};
 use crate::layout::{CGROUP, LOCK, TERMINALS, filters};
 use crate::lock::lock;
 use crate::network::connect::{self, ResolvedEgress};
-use crate::seccomp::bpf::HostFilter;
 use crate::slot;
 use crate::spec::SandboxCapabilities;
 use crate::sys::{self, MountAccess};
@@ -136,9 +135,7 @@ fn prepare(dir: &Path) -> io::Result<PreparedLaunch> {
     rlimit::limit(launch.spec.disk).map_err(cannot("lower its limits"))?;
     let handed = match launch.spec.capabilities {
         SandboxCapabilities::Root => vec![socket, terminals, slot_lock],
-        SandboxCapabilities::None => {
-            vec![socket, terminals, filters(HostFilter::Plain)?, slot_lock]
-        }
+        SandboxCapabilities::None => vec![socket, terminals, filters()?, slot_lock],
     };
     if let Some((cgroups, entered)) = cgroups {
         entered.join().map_err(cannot("enter its cgroups"))?;

@@ -16,31 +16,19 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-use super::denied::{ArgCondition, DeniedCalls, denied, of_only_user};
+use super::denied::{ArgCondition, DeniedCalls, denied};
 use crate::spec::SandboxCapabilities;
 
 /// The first call number that is newer than this list. The numbers of x32 calls are far greater.
 const FIRST_UNKNOWN: u32 = 470;
 
-/// The filter that a host without capabilities installs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostFilter {
-    Plain,
-    /// Changes of owners and users succeed and do nothing.
-    OnlyUser,
-}
-
 /// All programs as the host reads them: for each the number of instructions, then the instructions.
 ///
 /// # Errors
 /// If a rule is refused, which would be our bug.
-pub(crate) fn encoded(filter: HostFilter) -> io::Result<Vec<u8>> {
-    let list = match filter {
-        HostFilter::Plain => denied(SandboxCapabilities::None),
-        HostFilter::OnlyUser => of_only_user(),
-    };
+pub(crate) fn encoded(capabilities: SandboxCapabilities) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    for program in compiled(&list)? {
+    for program in programs(capabilities)? {
         bytes.extend((program.len() as u32).to_ne_bytes());
         for sock_filter { code, jt, jf, k } in program {
             bytes.extend(code.to_ne_bytes());
@@ -56,13 +44,10 @@ pub(crate) fn encoded(filter: HostFilter) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If a rule is refused, which would be our bug.
 pub(crate) fn programs(capabilities: SandboxCapabilities) -> io::Result<Vec<BpfProgram>> {
-    compiled(&denied(capabilities))
-}
-
-fn compiled(list: &[DeniedCalls]) -> io::Result<Vec<BpfProgram>> {
     let mut all = vec![first_program()];
     let mut by_errno: BTreeMap<i32, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
-    for denied in list {
+    let list = denied(capabilities);
+    for denied in &list {
         for number in denied.names.iter().filter_map(|name| number(name)) {
             let rules = by_errno.entry(denied.errno).or_default().entry(number).or_default();
             rules.extend(rule(denied)?);
@@ -140,7 +125,6 @@ const NUMBERS: &[(&str, i64)] = &[
     ("acct", libc::SYS_acct),
     ("add_key", libc::SYS_add_key),
     ("bpf", libc::SYS_bpf),
-    ("capset", libc::SYS_capset),
     ("chroot", libc::SYS_chroot),
     ("clock_adjtime", libc::SYS_clock_adjtime),
     ("clock_settime", libc::SYS_clock_settime),
@@ -149,8 +133,6 @@ const NUMBERS: &[(&str, i64)] = &[
     ("fanotify_init", libc::SYS_fanotify_init),
     ("fchmod", libc::SYS_fchmod),
     ("fchmodat", libc::SYS_fchmodat),
-    ("fchown", libc::SYS_fchown),
-    ("fchownat", libc::SYS_fchownat),
     ("finit_module", libc::SYS_finit_module),
     ("init_module", libc::SYS_init_module),
     ("ioctl", libc::SYS_ioctl),
@@ -177,18 +159,9 @@ const NUMBERS: &[(&str, i64)] = &[
     ("request_key", libc::SYS_request_key),
     ("set_mempolicy", libc::SYS_set_mempolicy),
     ("setdomainname", libc::SYS_setdomainname),
-    ("setfsgid", libc::SYS_setfsgid),
-    ("setfsuid", libc::SYS_setfsuid),
-    ("setgid", libc::SYS_setgid),
-    ("setgroups", libc::SYS_setgroups),
     ("sethostname", libc::SYS_sethostname),
     ("setns", libc::SYS_setns),
-    ("setregid", libc::SYS_setregid),
-    ("setresgid", libc::SYS_setresgid),
-    ("setresuid", libc::SYS_setresuid),
-    ("setreuid", libc::SYS_setreuid),
     ("settimeofday", libc::SYS_settimeofday),
-    ("setuid", libc::SYS_setuid),
     ("socket", libc::SYS_socket),
     ("socketpair", libc::SYS_socketpair),
     ("swapoff", libc::SYS_swapoff),
@@ -232,13 +205,11 @@ const OLD: &[(&str, i64)] = &[];
 const OLD: &[(&str, i64)] = &[
     ("_sysctl", 156),
     ("chmod", 90),
-    ("chown", 92),
     ("creat", 85),
     ("create_module", 174),
     ("get_kernel_syms", 177),
     ("ioperm", 173),
     ("iopl", 172),
-    ("lchown", 94),
     ("lookup_dcookie", 212),
     ("mknod", 133),
     ("modify_ldt", 154),

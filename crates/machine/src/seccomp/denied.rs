@@ -111,24 +111,6 @@ const NEVER: &[&str] = &[
     "vm86old",
 ];
 
-/// Calls that do nothing and succeed where user 0 is the only user: package managers change owners and users.
-const IGNORED: &[&str] = &[
-    "capset",
-    "chown",
-    "fchown",
-    "fchownat",
-    "lchown",
-    "setfsgid",
-    "setfsuid",
-    "setgid",
-    "setgroups",
-    "setregid",
-    "setresgid",
-    "setresuid",
-    "setreuid",
-    "setuid",
-];
-
 /// Calls that need a capability which only root inside may have.
 const ROOT_ONLY: &[&str] = &["chroot"];
 
@@ -229,15 +211,6 @@ pub(super) fn denied(capabilities: SandboxCapabilities) -> Vec<DeniedCalls> {
             add(&["openat"], when, libc::EPERM);
         }
     }
-    list
-}
-
-/// The denied and ignored calls of a sandbox with an image and without capabilities, whose only user is 0. Its
-/// set-id files are in directories that no other user of the machine may enter.
-pub(super) fn of_only_user() -> Vec<DeniedCalls> {
-    let mut list = denied(SandboxCapabilities::Root);
-    list.push(DeniedCalls { names: ROOT_ONLY, when: vec![], errno: libc::EPERM });
-    list.push(DeniedCalls { names: IGNORED, when: vec![], errno: 0 });
     list
 }
 
