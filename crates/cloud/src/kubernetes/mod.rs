@@ -360,7 +360,8 @@ impl VendorDisks for Arc<KubernetesVendor> {
     fn disks_with<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorLabels>> {
         Box::pin(async move {
             let claims: Vec<Claim> = self.client.list(ObjectKind::Claim, labels).await?;
-            Ok(claims.into_iter().map(|claim| claim.metadata.labels).collect())
+            let kept = claims.into_iter().filter(|claim| !claim.metadata.is_being_deleted());
+            Ok(kept.map(|claim| claim.metadata.labels).collect())
         })
     }
 
