@@ -151,7 +151,7 @@ impl KubernetesVendor {
         self.client.exec(name, CONTAINER, argv).await
     }
 
-    /// Waits until no pod of an earlier generation uses the disk of a lease. One that somebody has deleted still ends.
+    /// Waits until no pod of an earlier generation uses the disk of a lease. A pod that was deleted still ends.
     async fn free_disk(&self, labels: &VendorLabels) -> Result<(), VendorFault> {
         let mut lease = labels.clone();
         lease.retain(|name, _| [HOME_LABEL, LEASE_LABEL].contains(&name.as_str()));
