@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -25,9 +26,10 @@ use self::status::{Metadata, Pod, PodState};
 use super::http::{UploadProgress, VendorFault};
 use super::pipe::Channel;
 use super::vendor::{
-    Execute, Executed, INSTANCE_LABEL, TRANSITION_TIMEOUT, Vendor, VendorDisks, VendorLabels,
-    VendorReply, VendorSandbox, settings,
+    Execute, Executed, HOME_LABEL, INSTANCE_LABEL, LEASE_LABEL, TRANSITION_TIMEOUT, Vendor,
+    VendorDisks, VendorLabels, VendorReply, VendorSandbox, settings,
 };
+use crate::websocket::WebSocket;
 use base::backoff::Backoff;
 use provider::{Fidelity, Observed};
 
@@ -45,6 +47,8 @@ const RUN_SCRIPT: &str = "if command -v timeout >/dev/null; then exec timeout -s
 /// Writes as many bytes as its second argument says: the input has no end.
 const UPLOAD_SCRIPT: &str = "mkdir -p \"$(dirname \"$1\")\" && head -c \"$2\" >\"$1\" && \
                              test \"$(wc -c <\"$1\")\" -eq \"$2\"";
+/// How `exec` is refused in a pod that no node has yet, or whose container does not run yet.
+const NOT_STARTED: [StatusCode; 2] = [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR];
 
 #[derive(Debug)]
 pub(super) struct KubernetesVendor {
@@ -135,6 +139,30 @@ impl KubernetesVendor {
         Ok(())
     }
 
+    /// Starts a program in a pod, once the pod runs. A server that was killed while it made a pod comes back before the
+    /// pod has started.
+    async fn exec(&self, name: &str, argv: &[&str]) -> Result<WebSocket, VendorFault> {
+        let fault = match self.client.exec(name, CONTAINER, argv).await {
+            Err(fault) if fault.status().is_some_and(|it| NOT_STARTED.contains(&it)) => fault,
+            other => return other,
+        };
+        tracing::debug!(pod = name, %fault, "a program in a pod was refused; the pod may be starting");
+        self.started(name).await?;
+        self.client.exec(name, CONTAINER, argv).await
+    }
+
+    /// Waits until no pod of an earlier generation uses the disk of a lease. A pod that was deleted still ends.
+    async fn free_disk(&self, labels: &VendorLabels) -> Result<(), VendorFault> {
+        let mut lease = labels.clone();
+        lease.retain(|name, _| [HOME_LABEL, LEASE_LABEL].contains(&name.as_str()));
+        let pods: Vec<Pod> = self.client.list(ObjectKind::Pod, &lease).await?;
+        let name = manifest::pod_name(labels);
+        for pod in pods.into_iter().filter(|pod| pod.metadata.name != name) {
+            self.remove(&pod.metadata.name).await?;
+        }
+        Ok(())
+    }
+
     /// Creates the pod of an instance, or adopts the one that an earlier attempt has left.
     async fn make(
         &self,
@@ -142,6 +170,7 @@ impl KubernetesVendor {
         spec: &PodSpec,
     ) -> Result<VendorSandbox, VendorFault> {
         if self.options.storage_class.is_some() {
+            self.free_disk(labels).await?;
             // The claim of a lease that had an instance before exists.
             self.client.create(ObjectKind::Claim, &manifest::claim(&self.options, labels)).await?;
         }
@@ -282,7 +311,7 @@ impl Vendor for Arc<KubernetesVendor> {
             };
             argv.extend(["/bin/sh", "-c", &script, "sh", &seconds, &command.command]);
             let began = Instant::now();
-            let socket = self.client.exec(&sandbox.id, CONTAINER, &argv).await?;
+            let socket = self.exec(&sandbox.id, &argv).await?;
             let ran = exec::run(socket, Bytes::new(), command.timeout, None).await?;
             let killed = ran.exit_code == Some(137) && began.elapsed() >= command.timeout;
             Ok(Executed { exit_code: ran.exit_code.filter(|_| !killed), ..ran })
@@ -299,7 +328,7 @@ impl Vendor for Arc<KubernetesVendor> {
         Box::pin(async move {
             let size = bytes.len().to_string();
             let argv = ["/bin/sh", "-c", UPLOAD_SCRIPT, "sh", path, &size];
-            let socket = self.client.exec(&sandbox.id, CONTAINER, &argv).await?;
+            let socket = self.exec(&sandbox.id, &argv).await?;
             let ran = exec::run(socket, bytes, UPLOAD_TIMEOUT, progress).await?;
             if ran.exit_code == Some(0) {
                 return Ok(());
@@ -317,7 +346,7 @@ impl Vendor for Arc<KubernetesVendor> {
     ) -> VendorReply<'a, Channel> {
         Box::pin(async move {
             let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-            let socket = self.client.exec(&sandbox.id, CONTAINER, &argv).await?;
+            let socket = self.exec(&sandbox.id, &argv).await?;
             Ok(exec::channel(socket))
         })
     }
@@ -331,7 +360,8 @@ impl VendorDisks for Arc<KubernetesVendor> {
     fn disks_with<'a>(&'a self, labels: &'a VendorLabels) -> VendorReply<'a, Vec<VendorLabels>> {
         Box::pin(async move {
             let claims: Vec<VolumeClaim> = self.client.list(ObjectKind::Claim, labels).await?;
-            Ok(claims.into_iter().map(|claim| claim.metadata.labels).collect())
+            let kept = claims.into_iter().filter(|claim| !claim.metadata.is_being_deleted());
+            Ok(kept.map(|claim| claim.metadata.labels).collect())
         })
     }
 

@@ -21,6 +21,13 @@ pub(super) struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
+impl Metadata {
+    /// Whether the object only exists until everything that uses it has ended.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
@@ -102,7 +109,7 @@ const SETTINGS_REASONS: [&str; 5] = [
 impl Pod {
     pub(super) fn state(&self) -> PodState {
         let status = &self.status;
-        if self.metadata.deletion_timestamp.is_some() {
+        if self.metadata.is_being_deleted() {
             let why = status.reason.as_deref().map(|reason| format!(" ({reason})"));
             return PodState::Ended(format!("the pod was deleted{}", why.unwrap_or_default()));
         }
