@@ -11,6 +11,7 @@ mod copies;
 mod cpu_governor;
 mod disk_governor;
 mod egress_log;
+mod full_disk;
 mod killed;
 mod machine;
 mod others;

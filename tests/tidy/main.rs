@@ -58,8 +58,8 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     (
         "server",
         &[
-            "adapter", "api", "base", "cloud", "compat", "config", "engine", "files", "machine",
-            "mcp", "model", "provider", "store",
+            "adapter", "api", "base", "cgroup", "cloud", "compat", "config", "engine", "files",
+            "machine", "mcp", "model", "provider", "store",
         ],
     ),
     ("cli", &["base", "cloud", "config", "images", "machine", "model", "server", "store", "vt"]),

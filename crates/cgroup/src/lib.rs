@@ -3,6 +3,7 @@
 //! On machines with both versions, version 1 has the limits, and version 2 can freeze and kill. Each
 //! operation uses the best that the machine has.
 
+mod disk_reserve;
 mod hierarchy;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use oci_spec::runtime::LinuxResources;
 
+pub use disk_reserve::DiskReserve;
 pub use hierarchy::path;
 use hierarchy::{
     Hierarchy, enable_controllers, format_cpus, hierarchies, inherit_cpus, parse_cpus,

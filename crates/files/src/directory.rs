@@ -17,9 +17,9 @@ use std::{
 use rustix::{
     buffer::spare_capacity,
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, chownat,
-        fgetxattr, flistxattr, flistxattr_query, fstat, mkdirat, openat2, readlinkat, renameat,
-        renameat_with, statat, symlinkat, unlinkat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags,
+        Uid, chownat, fgetxattr, flistxattr, flistxattr_query, fstat, mkdirat, openat2, readlinkat,
+        renameat, renameat_with, statat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -338,6 +338,18 @@ impl Directory {
     }
 
     /// Opens a directory for `*at` calls and for syncing.
+    /// Tells a path that nobody may change from one whose disk image the kernel has made read-only.
+    pub(super) fn explain(&self, error: FileError, path: &Relative) -> FileError {
+        let mut above = path.as_str();
+        while matches!(error, FileError::ReadOnly { .. }) && !above.is_empty() {
+            above = above.rsplit_once('/').map_or("", |(above, _)| above);
+            if let Ok(directory) = self.resolve_directory(above) {
+                return explain_at(&directory, error);
+            }
+        }
+        error
+    }
+
     pub(super) fn resolve_directory(&self, path: &str) -> Result<OwnedFd, Errno> {
         self.resolve_text(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
     }
@@ -467,4 +479,25 @@ pub(super) fn failed(doing: &'static str, path: &Relative) -> impl Fn(Errno) -> 
 
 pub(super) fn failed_io(doing: &'static str, path: &Relative) -> impl Fn(io::Error) -> FileError {
     move |error| FileError::from_io(doing, path.as_str(), error)
+}
+/// As [`Directory::explain`], for something in this directory. Images are ext4 on loop devices, and are never mounted
+/// read-only; an overlay above one does not show that its upper layer became read-only.
+pub(super) fn explain_at(directory: &OwnedFd, error: FileError) -> FileError {
+    const EXT4: u64 = 0xef53;
+    const OVERLAY: u64 = 0x794c_7630;
+    const LOOP_DEVICES: u32 = 7;
+    let FileError::ReadOnly { path } = error else { return error };
+    let (Ok(stat), Ok(kind), Ok(flags)) = (
+        rustix::fs::fstat(directory),
+        rustix::fs::fstatfs(directory),
+        rustix::fs::fstatvfs(directory).map(|found| found.f_flag),
+    ) else {
+        return FileError::ReadOnly { path };
+    };
+    let is_stopped = match kind.f_type as u64 {
+        EXT4 => rustix::fs::major(stat.st_dev) == LOOP_DEVICES,
+        OVERLAY => !flags.contains(StatVfsMountFlags::RDONLY),
+        _ => false,
+    };
+    if is_stopped { FileError::DiskStopped { path } } else { FileError::ReadOnly { path } }
 }

@@ -41,6 +41,14 @@ pub enum FileError {
     /// The file system does not permit it.
     #[error("permission denied for {path:?}")]
     Forbidden { path: String },
+    #[error("the file system of {path:?} is read-only")]
+    ReadOnly { path: String },
+    /// The kernel made the file system of a disk image read-only.
+    #[error(
+        "the disk of {path:?} accepts no more changes, because the machine's disk was full or failed; \
+         suspend and resume the sandboxes that use it"
+    )]
+    DiskStopped { path: String },
     /// The content exceeds the limit of one file.
     #[error("{path:?} exceeds the limit of {limit} bytes")]
     TooLarge { path: String, limit: u64 },
@@ -90,6 +98,8 @@ impl FileError {
             | Self::Outside { path }
             | Self::Loop { path }
             | Self::Forbidden { path }
+            | Self::ReadOnly { path }
+            | Self::DiskStopped { path }
             | Self::TooLarge { path, .. }
             | Self::Changed { path }
             | Self::NotSupported { path, .. }
@@ -115,9 +125,10 @@ impl FileError {
             Some(Errno::NOTEMPTY) => Self::NotEmpty { path },
             Some(Errno::XDEV) => Self::Outside { path },
             Some(Errno::LOOP) => Self::Loop { path },
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY | Errno::BUSY) => {
+            Some(Errno::ACCESS | Errno::PERM | Errno::TXTBSY | Errno::BUSY) => {
                 Self::Forbidden { path }
             }
+            Some(Errno::ROFS) => Self::ReadOnly { path },
             Some(Errno::NAMETOOLONG) => Self::BadPath { path, why: "it is too long" },
             Some(Errno::INVAL) => {
                 Self::BadPath { path, why: "the file system does not support this name" }

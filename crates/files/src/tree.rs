@@ -250,7 +250,10 @@ impl Tree {
         let own = resolved.path.clone();
         match resolved.backend.clone() {
             Backend::Directory(directory) => {
-                let part = blocking(move || directory.write(&own, above, expect)).await;
+                let write = move |directory: &Directory, own: &Relative| {
+                    directory.write(own, above, expect)
+                };
+                let part = changing(directory, own, write).await;
                 let part = part.map_err(|error| client_error(error, path))?;
                 Ok(Writing::Part(Some(Box::new(part))))
             }
@@ -275,9 +278,9 @@ impl Tree {
         let change = MemoryChange::MakeDirectory { path: own.clone() };
         let done = match resolved.backend.clone() {
             Backend::Directory(directory) => {
-                blocking(move || match above {
-                    Above::Make => directory.make_directories(&own),
-                    Above::MustExist => directory.make_directory(&own),
+                changing(directory, own, move |directory, own| match above {
+                    Above::Make => directory.make_directories(own),
+                    Above::MustExist => directory.make_directory(own),
                 })
                 .await
             }
@@ -303,7 +306,7 @@ impl Tree {
         let own = resolved.path.clone();
         let change = MemoryChange::Remove { path: own.clone() };
         let done = match resolved.backend.clone() {
-            Backend::Directory(directory) => blocking(move || directory.remove(&own)).await,
+            Backend::Directory(directory) => changing(directory, own, Directory::remove).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
             Backend::Remote(remote) => remote.remove(&own).await,
@@ -318,7 +321,7 @@ impl Tree {
         let own = resolved.path.clone();
         let change = MemoryChange::RemoveTree { path: own.clone() };
         let done = match resolved.backend.clone() {
-            Backend::Directory(directory) => blocking(move || directory.remove_tree(&own)).await,
+            Backend::Directory(directory) => changing(directory, own, Directory::remove_tree).await,
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
             Backend::Remote(remote) => remote.remove_tree(&own).await,
@@ -343,7 +346,10 @@ impl Tree {
         let change = MemoryChange::Move { from: from_own.clone(), to: to_own.clone(), expect };
         let done = match source.backend.clone() {
             Backend::Directory(directory) => {
-                blocking(move || directory.rename(&from_own, &to_own, expect)).await
+                let rename = move |directory: &Directory, to: &Relative| {
+                    directory.rename(&from_own, to, expect)
+                };
+                changing(directory, to_own, rename).await
             }
             Backend::State(memory) => memory.change(change).await.map(drop),
             Backend::Rows(rows) => rows.change(change, self.now).await.map(drop),
@@ -642,23 +648,23 @@ pub struct TreeWatch {
 
 enum Source {
     Directory(Box<Watch>),
+    Remote(Box<RemoteWatch>),
     Memory { events: tokio::sync::broadcast::Receiver<FileEvent>, path: Relative, below: Below },
 }
 
 impl TreeWatch {
     /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Watched, FileError> {
-    Remote(Box<RemoteWatch>),
         use tokio::sync::broadcast::error::RecvError;
         let mut seen = match &mut self.source {
             Source::Directory(watch) => watch.next().await?,
+            Source::Remote(watch) => watch.next().await?,
             Source::Memory { events, path, below } => loop {
                 match events.recv().await {
                     Ok(event) if is_watched(&event.path, path, *below) => {
                         break Watched::Event(event);
                     }
                     Ok(_) => {}
-            Source::Remote(watch) => watch.next().await?,
                     Err(RecvError::Lagged(_)) => break Watched::Lost,
                     Err(RecvError::Closed) => break Watched::Gone,
                 }
@@ -732,6 +738,16 @@ async fn blocking<T: Send + 'static>(
     base::task::blocking(work)
         .await
         .map_err(|error| FileError::Unavailable { reason: error.to_string() })?
+}
+
+/// Makes a change in a directory of this machine.
+async fn changing<T: Send + 'static>(
+    directory: Directory,
+    path: Relative,
+    change: impl FnOnce(&Directory, &Relative) -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    blocking(move || change(&directory, &path).map_err(|error| directory.explain(error, &path)))
+        .await
 }
 
 fn virtual_directory(path: &str) -> Stat {

@@ -16,7 +16,7 @@ use rustix::{
     process::{Gid, Uid},
 };
 
-use crate::directory::{Directory, Reach, shared_owner, stat_at, stat_of};
+use crate::directory::{Directory, Reach, explain_at, shared_owner, stat_at, stat_of};
 use crate::{FileError, Relative, Stat, memory::Expect};
 use base::durable::part_name;
 
@@ -217,7 +217,7 @@ impl PartialFile {
     }
 
     fn failed(&self, error: io::Error) -> FileError {
-        FileError::from_io("write", &self.path, error)
+        explain_at(&self.parent, FileError::from_io("write", &self.path, error))
     }
 }
 

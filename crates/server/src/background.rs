@@ -1,12 +1,13 @@
 //! All periodic tasks of the server.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
 use base::clock::Clock;
+use cgroup::DiskReserve;
 use engine::{
     lease::Leases,
     project::{CleanupMode, Projects},
@@ -56,6 +57,7 @@ pub struct Background {
 /// The providers of local sandboxes, where available, and whether each keeps a warm pool.
 #[derive(Debug, Clone)]
 pub struct LocalSandboxes {
+    pub home: PathBuf,
     pub workspaces: Arc<WorkspaceImages>,
     pub namespace: Option<(Namespace, Prewarm)>,
     pub containers: Option<(Docker, Prewarm)>,
@@ -125,6 +127,9 @@ impl Background {
                 let _ = base::task::blocking(unmount).await;
             }
         }));
+        if self.sandboxes.namespace.is_some() || self.sandboxes.containers.is_some() {
+            tasks.spawn(keep_disk_reserve(DiskReserve::new(&self.sandboxes.home), stop.clone()));
+        }
         if let Some((containers, warm)) = self.sandboxes.containers.clone() {
             tasks.spawn(containers.clone().enforce_quotas(stop.clone()));
             tasks.spawn(containers.clone().remove_orphans(stop.clone()));
@@ -184,6 +189,26 @@ impl Background {
                 }
             }
         }));
+    }
+}
+
+/// Keeps a part of the machine's disk free of what sandboxes write, until `stop` is cancelled.
+async fn keep_disk_reserve(mut reserve: DiskReserve, stop: CancellationToken) {
+    loop {
+        let checked = base::task::blocking(move || {
+            let next = reserve.check();
+            (reserve, next)
+        });
+        let Ok((checked, next)) = checked.await else { return };
+        reserve = checked;
+        let next = next.unwrap_or_else(|error| {
+            warn!(%error, "cannot keep the last space of the machine's disk free");
+            Duration::from_secs(1)
+        });
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(next) => {}
+        }
     }
 }
 

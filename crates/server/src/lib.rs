@@ -95,6 +95,7 @@ pub async fn run(
     let warm = |name| if compute.chosen == name { Prewarm::Default } else { Prewarm::OnDemand };
     let disks = Arc::new(WorkspaceImages::new(&settings.home));
     let sandboxes = LocalSandboxes {
+        home: settings.home.clone(),
         workspaces: disks.clone(),
         namespace: compute.sandboxes.clone().map(|sandboxes| (sandboxes, warm("namespace"))),
         containers: compute.containers.clone().map(|containers| (containers, warm("docker"))),

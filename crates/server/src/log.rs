@@ -9,9 +9,9 @@ use super::telemetry::{self, SpanQueue};
 use config::{LogFormat, LogLevel, Settings};
 
 /// The crates that the configured level applies to; a test compares them with the workspace.
-const OUR_CRATES: [&str; 15] = [
-    "adapter", "api", "base", "cloud", "compat", "config", "engine", "files", "images", "machine",
-    "mcp", "model", "provider", "server", "store",
+const OUR_CRATES: [&str; 16] = [
+    "adapter", "api", "base", "cgroup", "cloud", "compat", "config", "engine", "files", "images",
+    "machine", "mcp", "model", "provider", "server", "store",
 ];
 
 /// Starts logging for the whole process.

@@ -90,7 +90,9 @@ impl From<FileError> for DaytonaRefusal {
         let (status, code) = match &error {
             FileError::Missing { .. } => (StatusCode::NOT_FOUND, "FILE_NOT_FOUND"),
             FileError::Exists { .. } => (StatusCode::CONFLICT, "CONFLICT"),
-            FileError::Forbidden { .. } => (StatusCode::FORBIDDEN, "FILE_ACCESS_DENIED"),
+            FileError::Forbidden { .. } | FileError::ReadOnly { .. } => {
+                (StatusCode::FORBIDDEN, "FILE_ACCESS_DENIED")
+            }
             FileError::BadPath { .. }
             | FileError::IsDirectory { .. }
             | FileError::NotDirectory { .. }

@@ -121,7 +121,9 @@ impl From<FileError> for ConnectError {
         let code = match &error {
             FileError::Missing { .. } => ConnectCode::NotFound,
             FileError::Exists { .. } => ConnectCode::AlreadyExists,
-            FileError::Forbidden { .. } => ConnectCode::PermissionDenied,
+            FileError::Forbidden { .. } | FileError::ReadOnly { .. } => {
+                ConnectCode::PermissionDenied
+            }
             FileError::BadPath { .. }
             | FileError::IsDirectory { .. }
             | FileError::NotDirectory { .. }

@@ -93,10 +93,10 @@ pub(super) fn error_of(message: &str, path: &str) -> Option<FileError> {
             "Is a directory" => FileError::IsDirectory { path },
             "Not a directory" => FileError::NotDirectory { path },
             "Directory not empty" => FileError::NotEmpty { path },
-            "Permission denied"
-            | "Operation not permitted"
-            | "Read-only file system"
-            | "Device or resource busy" => FileError::Forbidden { path },
+            "Permission denied" | "Operation not permitted" | "Device or resource busy" => {
+                FileError::Forbidden { path }
+            }
+            "Read-only file system" => FileError::ReadOnly { path },
             "No space left on device" | "Disk quota exceeded" => FileError::NoSpace,
             "Too many levels of symbolic links" => FileError::Loop { path },
             "File name too long" => FileError::BadPath { path, why: "it is too long" },

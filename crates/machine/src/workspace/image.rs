@@ -37,6 +37,30 @@ pub(super) fn is_mounted(workspace: &Path) -> bool {
     }
 }
 
+/// Whether the kernel has made the mounted disk read-only, because the machine's disk was full or failed.
+pub(super) fn is_stopped(workspace: &Path) -> bool {
+    let Ok(found) = fs::metadata(mount_point(workspace)) else { return false };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let device = format!("{major}:{minor}");
+    mounts.lines().filter(|line| line.split(' ').nth(2) == Some(&device)).any(|line| {
+        // The last word has the options of the file system, which are not those of the mount.
+        let options = line.rsplit(' ').next().unwrap_or_default();
+        options.split(',').any(|option| ["ro", "emergency_ro"].contains(&option))
+    })
+}
+
+/// Unmounts a disk that the kernel has made read-only, unless it is in use: the next mount repairs it.
+pub(super) fn unmount_stopped(workspace: &Path) -> io::Result<()> {
+    if !is_stopped(workspace) {
+        return Ok(());
+    }
+    match rustix::mount::unmount(mount_point(workspace), UnmountFlags::empty()) {
+        Err(rustix::io::Errno::BUSY) => Ok(()),
+        unmounted => Ok(unmounted?),
+    }
+}
+
 /// The size of a workspace's disk.
 pub(super) fn bytes(workspace: &Path) -> io::Result<u64> {
     Ok(fs::metadata(workspace.join(IMAGE))?.len())

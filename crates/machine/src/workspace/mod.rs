@@ -71,7 +71,7 @@ impl WorkspaceImages {
         for workspace in mounted_below(&self.home, &WORKSPACES) {
             // Those of an earlier server count from now on.
             let since = *self.used.lock().entry(workspace.clone()).or_insert(now);
-            if now.duration_since(since) < idle {
+            if now.duration_since(since) < idle && !image::is_stopped(&workspace) {
                 continue;
             }
             let Ok(_lock) = try_lock(&workspace) else { continue };
@@ -119,7 +119,7 @@ fn bound_until(
     bytes: u64,
     at: &dyn Fn(CarryStep) -> io::Result<()>,
 ) -> io::Result<WorkspaceBound> {
-    if is_ready(workspace) && image::bytes(workspace)? >= bytes {
+    if is_ready(workspace) && image::bytes(workspace)? >= bytes && !image::is_stopped(workspace) {
         return Ok(WorkspaceBound::Disk);
     }
     let lock = lock(workspace)?;
@@ -149,6 +149,7 @@ fn attach(workspace: &Path) -> io::Result<()> {
 fn open(workspace: &Path, lock: &File, at: &dyn Fn(CarryStep) -> io::Result<()>) -> io::Result<()> {
     // Left by a server that was killed while it enlarged a copy.
     remove(&workspace.join(UNFINISHED))?;
+    image::unmount_stopped(workspace)?;
     if !is_mounted(workspace) {
         image::mount(workspace, IMAGE)?;
         // Unfinished files of an earlier server. A process with an open one would keep the disk mounted.
