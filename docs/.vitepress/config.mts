@@ -160,6 +160,7 @@ export default defineConfig({
         items: [
           page("Sizing", "/operations/sizing"),
           page("Backup and restore", "/operations/backup"),
+          page("PostgreSQL", "/operations/postgresql"),
           page("Upgrade", "/operations/upgrade"),
           page("Security model", "/operations/security"),
           page("Limits", "/operations/limits"),

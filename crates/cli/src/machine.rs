@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::settings::SettingArgs;
 use machine::namespace::{Check, Finding, Verdict};
-use store::FileCheck;
+use store::{FileCheck, Rehearsal};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  stead doctor\n\n\
@@ -26,7 +26,10 @@ pub(super) struct DoctorArgs {
 /// Reports what this machine can do; fails if it cannot run sandboxes.
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut settings = config::load(&args.settings.given()?)?.settings;
-    let database = DatabaseFinding::of(&settings.home);
+    let database = match settings.store.url.reveal() {
+        "" => DatabaseFinding::of(&settings.home),
+        url => DatabaseFinding::of_postgres(url),
+    };
     // A separate home: a running server would treat the trial sandbox as an orphan.
     let home = std::env::temp_dir().join(format!("stead-doctor-{}", std::process::id()));
     settings.home = home.clone();
@@ -94,6 +97,24 @@ impl DatabaseFinding {
                 (false, format!("{file}: {}", found.join("; ")))
             }
             Err(error) => (false, format!("cannot check {file}: {error}")),
+        };
+        DatabaseFinding { is_sound, detail }
+    }
+}
+
+impl DatabaseFinding {
+    fn of_postgres(url: &str) -> DatabaseFinding {
+        let (is_sound, detail) = match store::inspect_postgres(url) {
+            Ok(Rehearsal { applied, known }) if applied <= known => {
+                (true, format!("PostgreSQL answers; its schema version is {applied} of {known}"))
+            }
+            Ok(Rehearsal { applied, known }) => (
+                false,
+                format!(
+                    "its schema version {applied} is later than {known}, the last that this version supports"
+                ),
+            ),
+            Err(error) => (false, format!("{:#}", anyhow::Error::from(error))),
         };
         DatabaseFinding { is_sound, detail }
     }

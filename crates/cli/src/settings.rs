@@ -24,6 +24,9 @@ pub(super) struct SettingArgs {
     /// Allow plain HTTP on any address, because a reverse proxy terminates TLS
     #[arg(long)]
     behind_proxy: bool,
+    /// URL of a PostgreSQL database for the rows (default: a file in the home)
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Default provider
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
@@ -51,6 +54,7 @@ impl SettingArgs {
             ("home", &self.home, "--home"),
             ("tls.cert", &self.tls_cert, "--tls-cert"),
             ("tls.key", &self.tls_key, "--tls-key"),
+            ("store.url", &self.store, "--store"),
             ("provider", &self.provider, "--provider"),
             ("log_format", &self.log_format, "--log-format"),
             ("log_level", &self.log_level, "--log-level"),

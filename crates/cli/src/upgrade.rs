@@ -40,14 +40,19 @@ pub(super) fn run(args: &UpgradeArgs) -> anyhow::Result<ExitCode> {
              the server. Shells keep running. `stead upgrade --check` says whether this version can take over"
         );
     }
-    let home = config::load(&args.settings.given()?)?.settings.home;
-    let findings = [database(&home), migrations(&home)];
+    let settings = config::load(&args.settings.given()?)?.settings;
+    let home = settings.home;
+    let findings = match settings.store.url.reveal() {
+        "" => vec![database(&home), migrations(&home)],
+        url => vec![postgres(url)],
+    };
     let can = findings.iter().all(|it| it.is_fine);
     let version = env!("CARGO_PKG_VERSION");
     let mut out = std::io::stdout().lock();
     if args.json {
-        let findings =
-            findings.map(|it| json!({"what": it.what, "ok": it.is_fine, "detail": it.detail}));
+        let finding =
+            |it: &Finding| json!({"what": it.what, "ok": it.is_fine, "detail": it.detail});
+        let findings: Vec<_> = findings.iter().map(finding).collect();
         let report =
             json!({"version": version, "home": home, "can_upgrade": can, "findings": findings});
         serde_json::to_writer_pretty(&mut out, &report)?;
@@ -61,6 +66,27 @@ pub(super) fn run(args: &UpgradeArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "\nVersion {version} {word} take over {}.", home.display())?;
     }
     Ok(if can { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether the database of PostgreSQL can be used. Its migrations are not tried: a copy would need its space and rights.
+fn postgres(url: &str) -> Finding {
+    let (is_fine, detail) = match store::inspect_postgres(url) {
+        Ok(Rehearsal { applied, known }) if applied == known => {
+            (true, format!("none are needed: PostgreSQL has schema version {known}"))
+        }
+        Ok(Rehearsal { applied, known }) if applied < known => (
+            true,
+            format!(
+                "from schema version {applied} to {known}, at the next start; make a backup with pg_dump, earlier \
+                 versions cannot open the database afterwards"
+            ),
+        ),
+        Ok(Rehearsal { applied, known }) => {
+            (false, OpenError::TooNew { found: applied, known }.to_string())
+        }
+        Err(error) => (false, format!("{:#}", anyhow::Error::from(error))),
+    };
+    Finding { is_fine, what: "migrations", detail }
 }
 
 /// Whether the database is sound.

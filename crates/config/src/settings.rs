@@ -41,6 +41,7 @@ pub struct Settings {
     pub project: ProjectLimits,
     pub memory: Memories,
     pub notify: Notify,
+    pub store: Database,
     pub telemetry: Telemetry,
     pub history: History,
 }
@@ -265,6 +266,13 @@ pub struct Notify {
     pub webhook: Option<String>,
     /// Key of the signature.
     pub secret: Secret,
+}
+
+/// Where the rows are.
+#[derive(Debug, Clone)]
+pub struct Database {
+    /// URL of a database of PostgreSQL; empty for a file in the home. It may contain a password.
+    pub url: Secret,
 }
 
 /// Traces of requests.

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use super::{
     settings::{
-        AgentBay, Containers, Daytona, E2b, History, Memories, Notify, Policy, ProjectLimits,
-        PulledImages, RequestLimits, SandboxDefaults, Settings, Telemetry, TerminalLimits,
-        TlsFiles, VolumeDefaults,
+        AgentBay, Containers, Database, Daytona, E2b, History, Memories, Notify, Policy,
+        ProjectLimits, PulledImages, RequestLimits, SandboxDefaults, Settings, Telemetry,
+        TerminalLimits, TlsFiles, VolumeDefaults,
     },
     value::{LogFormat, LogLevel, Secret, SessionExpiryAction, VendorRuntime, put},
 };
@@ -31,7 +31,7 @@ pub(super) const STANDARD_VARIABLES: &[(&str, &str)] =
     &[("telemetry.otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")];
 
 /// The secret settings that no vendor's program reads.
-pub(super) const OWN_SECRETS: &[&str] = &["notify.secret"];
+pub(super) const OWN_SECRETS: &[&str] = &["notify.secret", "store.url"];
 
 /// Returns the setting with a key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
@@ -64,6 +64,8 @@ settings! {
         "PEM file with the private key of tls.cert";
     "behind_proxy" = "false" => behind_proxy,
         "a proxy in front of the server terminates TLS and appends the client to X-Forwarded-For; allows plain HTTP on non-loopback addresses";
+    "store.url" = "" => store.url,
+        "URL of the PostgreSQL database that has the rows (postgres://USER@HOST/DATABASE); empty: a file in the home";
     "provider" = "auto" => provider,
         "default provider; auto: namespace if this machine supports it (with a network, if not as root), else local";
     "mcp.fixtures" = "false" => mcp_fixtures,
@@ -346,6 +348,7 @@ pub(super) fn blank() -> Settings {
             max_bytes: 0,
             max_entry_bytes: 0,
         },
+        store: Database { url: Secret::default() },
         notify: Notify { webhook: None, secret: Secret::default() },
         telemetry: Telemetry { otlp_endpoint: None },
         history: History { versions: 0, age: Duration::ZERO },

@@ -6,6 +6,7 @@ mod assembly;
 mod background;
 mod compute;
 mod count;
+mod database;
 mod home;
 mod line_ends;
 mod listen;
@@ -37,7 +38,6 @@ use base::{clock::Clock, event::Events, metrics::ServerMetrics};
 use config::Settings;
 use machine::{Prewarm, WorkspaceImages};
 use mcp::FixtureMode;
-use store::Store;
 
 pub use api::Assets;
 pub use compute::{confined, image_options, sandboxes};
@@ -80,9 +80,7 @@ pub async fn run(
         tracing::warn!(key, "ignored a vendor key that is this server's own token");
     }
     let auth_mode = if settings.no_auth { AuthMode::Disabled } else { AuthMode::Required };
-    let path = settings.home.clone();
-    let store = base::task::blocking(move || Store::open(&path)).await?;
-    let store = store.context("cannot open the store")?;
+    let store = database::open(&settings).await?;
     let auth =
         Auth::load(store.clone(), &token, auth_mode).await.context("cannot load the tokens")?;
     let shares = Shares::load(store.clone(), Clock::system())
