@@ -1,7 +1,7 @@
 //! Watches of files that are not on this machine: the files are listed again and again, and the lists compared.
 //!
-//! The vendors' own watches differ, and one vendor has none. Comparing lists means the same at all of them. What changes and changes back between two lists is
-//! not reported.
+//! The vendors' own watches differ, and one vendor has none. Comparing lists means the same at all of them. What changes and
+//! changes back between two lists is not reported.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
